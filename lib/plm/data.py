@@ -78,7 +78,9 @@ def package_file(package: str, module: str, relative: str, checksum: str) -> Pat
         raise ModuleNotFoundError(f"this data comes with the Python package {package}: pip install {package}")
     path = Path(next(iter(spec.submodule_search_locations))) / relative
     if not path.exists():
-        raise FileNotFoundError(f"{package} is installed but has no {relative}: pip install --force-reinstall {package}")
+        raise FileNotFoundError(
+            f"{package} is installed but has no {relative}: pip install --force-reinstall {package}"
+        )
     found = sha256(path)
     if found != checksum:
         raise ValueError(
@@ -133,7 +135,9 @@ def split_digits(data: Digits, classes: tuple[int, ...], n_test: int, seed: int)
     """Keep the images of `classes`, relabel them 0, 1, … in that order, shuffle, and hold out `n_test` of them."""
     keep = torch.isin(data.labels, torch.tensor(classes)).nonzero()[:, 0]
     if not 0 < n_test < len(keep):
-        raise ValueError(f"n_test must lie between 1 and {len(keep) - 1}, the images of classes {classes}; got {n_test}")
+        raise ValueError(
+            f"n_test must lie between 1 and {len(keep) - 1}, the images of classes {classes}; got {n_test}"
+        )
     order = keep[torch.randperm(len(keep), generator=torch.Generator().manual_seed(seed))]
     relabel = torch.full((int(data.labels.max()) + 1,), -1)
     relabel[torch.tensor(classes)] = torch.arange(len(classes))

@@ -97,4 +97,6 @@ def _check_token(token: str) -> None:
     try:
         token.encode("utf-8")
     except UnicodeEncodeError:
-        raise ValueError(f"token {token!r} holds a lone surrogate, which no file can store: repair the text first") from None
+        raise ValueError(
+            f"token {token!r} holds a lone surrogate, which no file can store: repair the text first"
+        ) from None
