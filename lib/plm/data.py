@@ -224,7 +224,7 @@ def review_sentences(split: str) -> list[list[Sentence]]:
 
     if split not in SPLITS:
         raise ValueError(f"there is no split {split!r}; there are {', '.join(SPLITS)}")
-    text = cached_text(f"sentences-{split}", f"{REVIEWS_SHA256} tokens-1", make)
+    text = cached_text(f"sentences-{split}", f"{REVIEWS_SHA256} tokens-2", make)
     return [[line.split(" ") for line in document.split("\n")] for document in text.split("\n\n")]
 
 

@@ -102,7 +102,7 @@ class CountModel:
 
     def _windows(self, sentences: Ids) -> NDArray[np.int32]:
         found = windows(sentences, self.n, self.start_id, self.end_id)
-        if len(found) and not (0 <= found.min() and found.max() < self.vocab_size):
+        if len(found) and not (found.min() >= 0 and found.max() < self.vocab_size):
             raise ValueError(
                 f"ids lie between {found.min()} and {found.max()}, but the vocabulary has {self.vocab_size}"
             )
@@ -149,7 +149,7 @@ class CountModel:
         """
         padded = [self.start_id] * (self.n - 1) + [int(i) for i in context]
         recent = padded[len(padded) - self.n + 1 :]
-        if recent and not (0 <= min(recent) and max(recent) < self.vocab_size):
+        if recent and not (min(recent) >= 0 and max(recent) < self.vocab_size):
             raise ValueError(f"context {list(context)} holds an id outside the vocabulary of {self.vocab_size}")
         grams = np.empty((self.vocab_size, self.n), np.int32)
         grams[:, :-1] = recent
