@@ -1,0 +1,34 @@
+"""Set-up for all tests: quiet and off-screen, repeatable hypothesis, and the time each notebook took."""
+
+import os
+from collections import defaultdict
+
+import pytest
+from hypothesis import settings
+
+# Kernels started by nbval inherit these, so they are set on import and not in a fixture.
+os.environ["PLM_QUIET"] = "1"
+os.environ["MPLBACKEND"] = "Agg"
+
+settings.register_profile("local", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+_seconds: dict[str, float] = defaultdict(float)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Add up set-up, call and tear-down of every cell; with xdist the controller sees all workers' reports."""
+    path = report.nodeid.partition("::")[0]
+    if path.endswith(".ipynb"):
+        _seconds[path] += report.duration
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the time of each notebook, the slowest first."""
+    if not _seconds:
+        return
+    terminalreporter.section("seconds per notebook")
+    for path, seconds in sorted(_seconds.items(), key=lambda item: -item[1]):
+        terminalreporter.line(f"{seconds:8.1f}  {path}")
+    terminalreporter.line(f"{sum(_seconds.values()):8.1f}  in total")
