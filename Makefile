@@ -1,0 +1,68 @@
+# From One-Hot to BERT. `make help` lists what there is to do.
+PYTHON ?= python3.11
+VENV   := .venv
+BIN    := $(VENV)/bin
+SPHINX_OUT := _build/html
+JOBS   ?= 2
+PORT   ?= 8000
+
+NOTEBOOKS := $(wildcard chapters/*.ipynb)
+PAGES     := $(wildcard chapters/*.md chapters/*.bib) $(NOTEBOOKS)
+
+.DEFAULT_GOAL := help
+.PHONY: help book test lint notebooks lab serve lock clean distclean
+
+help:  ## list these commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo "  Options: CH=03 (chapters), PORT=8000 (serve), PYTHON=python3.11, JOBS=2 (test workers)"
+
+# The set-up: done once, and again when the lock or the package description changes.
+$(VENV)/.ready: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; assert sys.version_info[:2] == (3, 11), sys.version' || \
+	  { echo "The lock is made for Python 3.11. Install it, or name it: make PYTHON=/path/to/python3.11 ..."; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check -q -r requirements.lock
+	$(BIN)/python -m pip install --disable-pip-version-check -q --no-build-isolation --no-deps -e .
+	@touch $@
+
+book: $(SPHINX_OUT)/.built  ## set up, then build the HTML book (warnings are errors)
+	@echo "The book is in $(SPHINX_OUT)/index.html; make serve shows it."
+
+# Always from clean: an incremental build hides the warnings of pages it does not read again.
+$(SPHINX_OUT)/.built: $(VENV)/.ready $(PAGES) _config.yml _toc.yml $(wildcard lib/book/static/* lib/book/*.py)
+	rm -rf _build
+	$(BIN)/jupyter-book build . -W -n --keep-going -q
+	@touch $@
+
+test: $(VENV)/.ready  ## set up, then run every test: library, guards, and each notebook against its saved outputs
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests chapters \
+	  --nbval --nbval-current-env --nbval-sanitize-with tests/sanitize.cfg --nbval-cell-timeout=300
+
+lint: $(VENV)/.ready  ## format and lint the code
+	$(BIN)/ruff format lib tests benchmarks chapters
+	$(BIN)/ruff check --fix lib tests chapters
+	$(BIN)/mypy
+
+notebooks: $(VENV)/.ready  ## make chapters from chapters/src, execute, clean and save them (CH=03 for one)
+	$(BIN)/python -m book.notebooks $(CH)
+
+lab: $(VENV)/.ready  ## open JupyterLab on the chapters
+	$(BIN)/jupyter lab chapters
+
+serve: book  ## show the built book in a browser at http://localhost:8000
+	@echo "http://localhost:$(PORT)  (Ctrl-C ends it)"
+	$(BIN)/python -m http.server $(PORT) --bind 127.0.0.1 --directory $(SPHINX_OUT)
+
+lock:  ## renew requirements.lock from pyproject.toml (needs a network)
+	rm -rf _build/lock && $(PYTHON) -m venv _build/lock
+	_build/lock/bin/python -m pip install -q "torch==2.13.0" setuptools wheel
+	_build/lock/bin/python -m pip install -q --no-build-isolation ".[book,test]"
+	_build/lock/bin/python -m book.lock > requirements.lock.new && mv requirements.lock.new requirements.lock
+
+clean:  ## remove what was built and cached; the environment stays
+	rm -rf _build .pytest_cache .mypy_cache .ruff_cache .hypothesis build lib/*.egg-info
+	find . -name __pycache__ -not -path './.venv/*' -exec rm -rf {} +
+	find . -name .ipynb_checkpoints -not -path './.venv/*' -exec rm -rf {} +
+
+distclean: clean  ## remove the environment as well
+	rm -rf $(VENV)

@@ -1,0 +1,147 @@
+"""Make the notebooks in `chapters/` from their sources in `chapters/src/`: convert, execute, clean, save.
+
+python -m book.notebooks            # all chapters
+python -m book.notebooks 02 03      # those whose file name starts so
+python -m book.notebooks --check    # do the notebooks still say what their sources say? (nothing is executed)
+"""
+
+import argparse
+import os
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import jupytext
+import nbformat
+import yaml
+from nbclient import NotebookClient
+from nbformat import NotebookNode
+
+from plm.files import write_atomically
+
+ROOT = Path(__file__).resolve().parents[2]
+CHAPTERS = ROOT / "chapters"
+SOURCES = CHAPTERS / "src"
+KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
+WIDGET = "application/vnd.jupyter.widget-view+json"
+
+
+def repository_url() -> str:
+    """The one place that knows it: `_config.yml`."""
+    return yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))["repository"]["url"]
+
+
+def sources(prefixes: list[str] | None = None) -> list[Path]:
+    """Chapter sources whose name starts with one of `prefixes` (all, when there are none)."""
+    found = [p for p in sorted(SOURCES.glob("*.md")) if not prefixes or p.name.startswith(tuple(prefixes))]
+    if not found:
+        known = ", ".join(p.stem for p in sorted(SOURCES.glob("*.md")))
+        raise SystemExit(f"no chapter starts with {' or '.join(prefixes or ['anything'])}; there are: {known}")
+    return found
+
+
+def render(source: Path) -> NotebookNode:
+    """The notebook that a source describes, not executed: variables filled in, cell ids fixed by position."""
+    text = re.sub(r"\{\{\s*repository_url\s*\}\}", repository_url(), source.read_text(encoding="utf-8"))
+    nb = jupytext.reads(text, fmt="md:myst")
+    for number, cell in enumerate(nb.cells):
+        cell.id = f"cell-{number:03d}"
+    nb.metadata = NotebookNode(kernelspec=KERNEL)
+    nb.nbformat, nb.nbformat_minor = 4, 5
+    return nb
+
+
+def execute(nb: NotebookNode, folder: Path, timeout: int = 600) -> float:
+    """Run every cell in a new kernel, in order; returns the seconds it took. An error stops with the cell and its traceback."""
+    os.environ["PLM_QUIET"] = "1"
+    started = time.perf_counter()
+    client = NotebookClient(
+        nb,
+        timeout=timeout,
+        kernel_name="python3",
+        extra_arguments=["--IPKernelApp.log_level=40"],
+        resources={"metadata": {"path": str(folder)}},
+    )
+    client.store_widget_state = False
+    client.execute()
+    return time.perf_counter() - started
+
+
+def clean(nb: NotebookNode) -> NotebookNode:
+    """Drop what changes from run to run: times, kernel versions, ids of live widgets (their HTML twin stays)."""
+    for cell in nb.cells:
+        cell.metadata.pop("execution", None)
+        outputs: list[Any] = cell.get("outputs", [])
+        for output in outputs:
+            output.get("data", {}).pop(WIDGET, None)
+    nb.metadata = NotebookNode(
+        kernelspec=KERNEL, language_info={"name": "python", "file_extension": ".py", "mimetype": "text/x-python"}
+    )
+    return nb
+
+
+def merge_streams(nb: NotebookNode) -> NotebookNode:
+    """Join neighbouring pieces of one stream: how a kernel cuts them is chance."""
+    for cell in nb.cells:
+        joined: list[Any] = []
+        for output in cell.get("outputs", []):
+            last = joined[-1] if joined else {}
+            if output.output_type == "stream" and last.get("output_type") == "stream" and last["name"] == output.name:
+                last["text"] += output.text
+            else:
+                joined.append(output)
+        if cell.cell_type == "code":
+            cell.outputs = joined
+    return nb
+
+
+def same_cells(nb: NotebookNode, wanted: NotebookNode) -> bool:
+    """Whether two notebooks agree in the kind, text and metadata of every cell."""
+
+    def essence(notebook: NotebookNode) -> list[Any]:
+        return [(c.cell_type, c.source.rstrip(), c.metadata) for c in notebook.cells]
+
+    return essence(nb) == essence(wanted)
+
+
+def check(paths: list[Path]) -> list[str]:
+    """Names of the notebooks that are missing or differ from their source."""
+    bad = []
+    for source in paths:
+        target = CHAPTERS / f"{source.stem}.ipynb"
+        if not target.exists() or not same_cells(nbformat.read(target, as_version=4), render(source)):
+            bad.append(target.name)
+    return bad
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Command line; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m book.notebooks", description="Execute chapters and save them clean."
+    )
+    parser.add_argument("chapters", nargs="*", help="beginnings of file names, such as 03; all chapters when left out")
+    parser.add_argument("--check", action="store_true", help="only compare notebooks with their sources")
+    options = parser.parse_args(arguments)
+    paths = sources(options.chapters)
+    if options.check:
+        stale = check(paths)
+        print("\n".join(f"{name} differs from its source: run make notebooks" for name in stale) or "all agree")
+        return int(bool(stale))
+    for source in paths:
+        nb = render(source)
+        target = CHAPTERS / f"{source.stem}.ipynb"
+        try:
+            seconds = execute(nb, CHAPTERS)
+        except Exception:
+            # The half-run notebook shows where it stopped; the good one is left alone.
+            write_atomically(target.with_suffix(".failed.ipynb.partial"), nbformat.writes(nb))
+            raise
+        write_atomically(target, nbformat.writes(merge_streams(clean(nb))) + "\n")
+        print(f"{target.name}: {seconds:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
