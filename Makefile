@@ -57,7 +57,7 @@ lock:  ## renew requirements.lock from pyproject.toml (needs a network)
 	rm -rf _build/lock && $(PYTHON) -m venv _build/lock
 	_build/lock/bin/python -m pip install -q "torch==2.13.0" setuptools wheel
 	_build/lock/bin/python -m pip install -q --no-build-isolation ".[book,test]"
-	_build/lock/bin/python -m book.lock > requirements.lock.new && mv requirements.lock.new requirements.lock
+	PYTHONPATH=lib _build/lock/bin/python -m book.lock > requirements.lock.new && mv requirements.lock.new requirements.lock
 
 clean:  ## remove what was built and cached; the environment stays
 	rm -rf _build .pytest_cache .mypy_cache .ruff_cache .hypothesis build lib/*.egg-info
