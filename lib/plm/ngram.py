@@ -189,15 +189,15 @@ class NGram(CountModel):
         """Count the n-grams of `sentences` (lists of ids)."""
         self._count(sentences)
         table = self.tables[-1]
-        self.totals = np.bincount(table.grams // self.vocab_size, table.counts)
+        totals = np.bincount(table.grams // self.vocab_size, table.counts)
+        # What was never seen has position UNSEEN = -1 and finds the 0 at the end.
+        self.counts, self.totals = np.append(table.counts, 0), np.append(totals, 0)
         return self
 
     def _probabilities(self, grams: NDArray[np.int32]) -> Floats:
         *_, (_, context, gram) = self._look_up(grams)
-        count = np.where(gram == UNSEEN, 0, self.tables[-1].counts[gram])
-        total = np.where(context == UNSEEN, 0, self.totals[context])
         with np.errstate(invalid="ignore"):
-            p = (count + self.add_k) / (total + self.add_k * (self.vocab_size - 1))
+            p = (self.counts[gram] + self.add_k) / (self.totals[context] + self.add_k * (self.vocab_size - 1))
         return np.where(grams[:, -1] == self.start_id, 0.0, np.nan_to_num(p))  # 0 / 0: unseen context, k = 0
 
 
@@ -208,22 +208,28 @@ class KneserNey(CountModel):
     count how often a word occurs, but after how many different words. k-grams at the start of a sentence, which nothing
     precedes, keep their counts. The last resort is uniform over the V - 1 words other than `<s>`.
 
-    discount: 'modified' (three per order, for counts 1, 2 and 3+), 'single' (one per order: n1 / (n1 + 2 n2)), or a number
-    in [0, 1] for all orders. Where a text is too small to estimate it: 'modified' falls back to 'single', that to 0.75.
+    discount: 'modified' (three per order, for counts 1, 2 and 3+), 'single' (one per order: n1 / (n1 + 2 n2)), or what you
+    fix: one number in [0, 1] for all orders, or n of them, the shortest first. Where a text is too small for an estimate,
+    'modified' falls back to 'single', and that to 0.75.
     """
 
     def __init__(
         self,
         n: int,
         vocab_size: int,
-        discount: str | float = "modified",
+        discount: str | float | Sequence[float] = "modified",
         start_id: int = START_ID,
         end_id: int = END_ID,
     ) -> None:
         super().__init__(n, vocab_size, start_id, end_id)
-        fixed = isinstance(discount, int | float)
-        if not (0 <= discount <= 1 if fixed else discount in ("modified", "single")):  # type: ignore[operator]
-            raise ValueError(f"discount is 'modified', 'single' or a number from 0 to 1, not {discount!r}")
+        if isinstance(discount, str):
+            if discount not in ("modified", "single"):
+                raise ValueError(f"discount is 'modified', 'single', a number or {n} numbers, not {discount!r}")
+        elif (
+            np.shape(discount) not in ((), (n,))
+            or not ((np.asarray(discount) >= 0) & (np.asarray(discount) <= 1)).all()
+        ):
+            raise ValueError(f"a fixed discount is one number from 0 to 1, or {n} of them; got {discount!r}")
         self.discount = discount
 
     def fit(self, sentences: Ids) -> "KneserNey":
@@ -233,15 +239,19 @@ class KneserNey(CountModel):
         self.discounts: list[Floats] = []
         self.shares: list[Floats] = []  # per gram: what its own count gives it
         self.left_over: list[Floats] = []  # per context: the mass left for the shorter context
-        for table, longer in zip(self.tables, [*self.tables[1:], None]):
-            counts = table.counts if longer is None else self._continuations(table, longer)
-            discount = self._estimate(counts)
+        for k, table in enumerate(self.tables):
+            counts = self._continuations(table, self.tables[k + 1]) if k + 1 < self.n else table.counts
+            if isinstance(self.discount, str):
+                discount = self._estimate(counts)
+            else:
+                discount = np.array([0.0, *[np.broadcast_to(self.discount, self.n)[k]] * 3])
             taken = discount[np.minimum(counts, 3)]
             context = table.grams // V
             totals = np.bincount(context, counts)
             self.discounts.append(discount[1:])
-            self.shares.append((counts - taken) / totals[context])
-            self.left_over.append(np.bincount(context, taken) / totals)
+            # At the end, for what was never seen (position -1): no share, and all the mass left.
+            self.shares.append(np.append((counts - taken) / totals[context], 0.0))
+            self.left_over.append(np.append(np.bincount(context, taken) / totals, 1.0))
         return self
 
     def _continuations(self, table: Table, longer: Table) -> Ints:
@@ -254,8 +264,6 @@ class KneserNey(CountModel):
 
     def _estimate(self, counts: Ints) -> Floats:
         """Discounts for counts 0, 1, 2 and 3 or more (Chen and Goodman 1999, eq. 17)."""
-        if not isinstance(self.discount, str):
-            return np.array([0.0, *[self.discount] * 3])
         n1, n2, n3, n4 = (int((counts == c).sum()) for c in (1, 2, 3, 4))
         if n1 == 0 or n2 == 0:
             return np.array([0.0, 0.75, 0.75, 0.75])
@@ -269,6 +277,5 @@ class KneserNey(CountModel):
     def _probabilities(self, grams: NDArray[np.int32]) -> Floats:
         p = np.where(grams[:, -1] == self.start_id, 0.0, 1 / (self.vocab_size - 1))
         for k, context, gram in self._look_up(grams):
-            share = np.where(gram == UNSEEN, 0, self.shares[k - 1][gram])
-            p = np.where(context == UNSEEN, p, share + self.left_over[k - 1][context] * p)
+            p = self.shares[k - 1][gram] + self.left_over[k - 1][context] * p
         return p
