@@ -18,10 +18,17 @@ def words(text: str) -> list[str]:
     Accents are kept and composed (NFC), curly quotes become straight ones; any other symbol parts words and is dropped, and
     so is a lone surrogate: every word can be written to a file.
     """
+    _check_text(text)
     return _WORD.findall(unicodedata.normalize("NFC", text.translate(_QUOTES).lower()))
 
 
 def sentences(text: str) -> list[str]:
     """Split English text into sentences at line breaks and at . ! ? before white space; only white space is lost."""
+    _check_text(text)
     pieces = _SENTENCE_END.sub(r"\1\n", text).split("\n")
     return [piece for piece in (piece.strip() for piece in pieces) if piece]
+
+
+def _check_text(text: str) -> None:
+    if not isinstance(text, str):
+        raise TypeError(f"text is one string, not {type(text).__name__}: call this once per text")

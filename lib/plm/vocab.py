@@ -18,14 +18,16 @@ class Vocab:
     """
 
     def __init__(self, tokens: Sequence[str], specials: Sequence[str] = (UNKNOWN,)):
+        if isinstance(tokens, str) or isinstance(specials, str):
+            raise TypeError("tokens and specials are sequences of words, not one string")
         self.specials = tuple(specials)
         self.tokens = self.specials + tuple(tokens)
+        for token in self.tokens:
+            _check_token(token)
         self.ids = {token: i for i, token in enumerate(self.tokens)}
         if len(self.ids) != len(self.tokens):
             twice = [token for token, n in Counter(self.tokens).items() if n > 1]
             raise ValueError(f"each token may stand once in a vocabulary, but these stand twice: {twice[:5]}")
-        for token in self.tokens:
-            _check_token(token)
 
     @classmethod
     def build(
@@ -43,7 +45,10 @@ class Vocab:
             raise TypeError("tokens must be a sequence of words, not one string: call plm.tokenize.words(text) first")
         if max_size is not None and max_size < len(specials):
             raise ValueError(f"max_size={max_size} leaves no room for the {len(specials)} special tokens")
-        counts = Counter(tokens)
+        try:
+            counts = Counter(tokens)
+        except TypeError:
+            raise TypeError("a token is a string: flatten sentences first, (w for s in sentences for w in s)") from None
         for special in specials:
             counts.pop(special, None)
         ranked = sorted((token for token, n in counts.items() if n >= min_count), key=lambda t: (-counts[t], t))
