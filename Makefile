@@ -10,7 +10,7 @@ NOTEBOOKS := $(wildcard chapters/*.ipynb)
 PAGES     := $(wildcard chapters/*.md chapters/*.bib) $(NOTEBOOKS)
 
 .DEFAULT_GOAL := help
-.PHONY: help book test lint notebooks lab serve lock clean distclean
+.PHONY: help book test lint notebooks lab serve url lock clean distclean
 
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ lab: $(VENV)/.ready  ## open JupyterLab on the chapters
 serve: book  ## show the built book in a browser at http://localhost:8000
 	@echo "http://localhost:$(PORT)  (Ctrl-C ends it)"
 	$(BIN)/python -m http.server $(PORT) --bind 127.0.0.1 --directory $(SPHINX_OUT)
+
+url: $(VENV)/.ready  ## write the repository address of _config.yml wherever else it stands
+	$(BIN)/python -m book.repository
 
 lock:  ## renew requirements.lock from pyproject.toml (needs a network)
 	rm -rf _build/lock && $(PYTHON) -m venv _build/lock

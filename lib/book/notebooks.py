@@ -15,22 +15,16 @@ from typing import Any
 
 import jupytext
 import nbformat
-import yaml
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 
+from book.repository import ROOT, repository_url
 from plm.files import write_atomically
 
-ROOT = Path(__file__).resolve().parents[2]
 CHAPTERS = ROOT / "chapters"
 SOURCES = CHAPTERS / "src"
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 WIDGET = "application/vnd.jupyter.widget-view+json"
-
-
-def repository_url() -> str:
-    """The one place that knows it: `_config.yml`."""
-    return yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))["repository"]["url"]
 
 
 def sources(prefixes: list[str] | None = None) -> list[Path]:

@@ -1,0 +1,43 @@
+"""Write the page "Data sets" from the cards in `plm.data`, so that the page and the loaders cannot disagree.
+
+python -m book.dataset_page    # writes chapters/data.md
+"""
+
+from pathlib import Path
+
+from plm.data import CARDS
+from plm.files import write_atomically
+
+PATH = Path(__file__).resolve().parents[2] / "chapters" / "data.md"
+
+INTRO = """\
+# Data sets
+
+Everything this book trains on arrives with `make book`, inside Python packages whose versions are pinned in `requirements.lock`.
+Nothing is downloaded when a chapter runs. Each loader in `plm.data` checks that the packaged file is the one we know (SHA-256),
+cleans it, and splits it by document with a fixed seed. Prepared text is kept in `~/.cache/plm`, or in the folder that the variable
+`PLM_CACHE` names; that folder may be deleted at any time.
+"""
+
+
+def page() -> str:
+    """The page's MyST text."""
+    parts = [INTRO]
+    for key, card in CARDS.items():
+        rows = {
+            "Loaded by": f"`plm.data.{key}`",
+            "Package": f"`{card.package}`",
+            "Source": card.source,
+            "Licence": card.licence,
+            "Size": card.size,
+            "Cleaning": card.cleaning.replace("<br>", "`<br>`"),
+            "Splits": card.splits,
+            "Traps": card.traps,
+        }
+        table = "\n".join(f"| **{name}** | {text[0].upper() + text[1:]} |" for name, text in rows.items())
+        parts.append(f"## {card.name}\n\n| | |\n|---|---|\n{table}\n")
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    write_atomically(PATH, page())
