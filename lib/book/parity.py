@@ -139,7 +139,7 @@ def compared(name: str, dotted: str, later: list[ast.Module], imported: dict[str
                 targets = {n.id for target in node.targets for n in ast.walk(target) if isinstance(n, ast.Name)}
                 ours |= targets if speaks(node.value, ours) else set()
                 theirs |= targets if speaks(node.value, theirs, dotted) else set()
-        checks = any(call_name(node) in ("assert_close", "assert_allclose", "assert_equal") for node in ast.walk(tree))
+        checks = any(call_name(node).startswith("assert_") for node in ast.walk(tree))
         if checks and speaks(tree, ours) and speaks(tree, theirs, dotted):
             return True
     return False

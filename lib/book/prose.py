@@ -20,14 +20,18 @@ LINK = re.compile(r"\[[^\]]*\]\(\s*<?([^)\s>]+)>?[^)]*\)")
 LABEL = re.compile(r"^\(([^()\s]+)\)=\s*$|^:(?:name|label):\s*(\S+)|\$\$\s*\(([^()\s]+)\)|\\label\{([^}]+)\}", LINES)
 HEADING = re.compile(r"^#{1,6}\s+(.*)$", LINES)
 GLOSSARY = re.compile(r"^(:{3,}|`{3,})\{glossary\}.*?\n(.*?)^\1\s*$", LINES | ACROSS)
-BIB_ENTRY = re.compile(r"^@(?!comment|string|preamble)\w+\s*\{\s*([^,\s]+)\s*,(.*?)(?=^@|\Z)", LINES | ACROSS | ANY_CASE)
+BIB_ENTRY = re.compile(
+    r"^@(?!comment|string|preamble)\w+\s*\{\s*([^,\s]+)\s*,(.*?)(?=^@|\Z)", LINES | ACROSS | ANY_CASE
+)
 BIB_SOURCE = re.compile(r"(?:^|,)\s*(doi|url)\s*=\s*[{\"]\s*[^\s}\"]", LINES | ANY_CASE)
 EXTERNAL = re.compile(r"[a-z][a-z0-9+.-]*:|//", ANY_CASE)
 LABEL_ROLES = {"ref", "numref", "eq", "prf:ref"}
 GENERATED = {"genindex", "search"}
 
 EMOJI = "\u2705\u2728\u274c\u2757\u26a0\U0001f300-\U0001faff"
-BANNED = re.compile(rf"\b(?:simply|obviously|powerful(?:ly)?|revolutionary)\b|[a-z]!(?=\s|$)|[{EMOJI}]", LINES | ANY_CASE)
+BANNED = re.compile(
+    rf"\b(?:simply|obviously|powerful(?:ly)?|revolutionary)\b|[a-z]!(?=\s|$)|[{EMOJI}]", LINES | ANY_CASE
+)
 
 # A block of code, but not a directive; code between two backticks; code between one, but not a role.
 CODE_BLOCK = re.compile(r"^(`{3,}|~{3,})(?![`{]).*?^\1\s*$|(?<!`)``(?!`).*?(?<!`)``(?!`)", LINES | ACROSS)
