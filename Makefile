@@ -32,6 +32,7 @@ book: $(SPHINX_OUT)/.built  ## set up, then build the HTML book (warnings are er
 $(SPHINX_OUT)/.built: $(VENV)/.ready $(PAGES) _config.yml _toc.yml $(wildcard lib/book/static/* lib/book/*.py)
 	rm -rf _build
 	$(BIN)/jupyter-book build . -W -n --keep-going -q
+	$(BIN)/python -m book.guards --html $(SPHINX_OUT)
 	@touch $@
 
 test: $(VENV)/.ready  ## set up, then run every test: library, guards, and each notebook against its saved outputs
@@ -39,7 +40,7 @@ test: $(VENV)/.ready  ## set up, then run every test: library, guards, and each 
 	  --nbval --nbval-current-env --nbval-sanitize-with tests/sanitize.cfg --nbval-cell-timeout=300
 
 lint: $(VENV)/.ready  ## format and lint the code
-	$(BIN)/ruff format lib tests benchmarks chapters
+	$(BIN)/ruff format lib tests chapters/experiments
 	$(BIN)/ruff check --fix lib tests chapters
 	$(BIN)/mypy
 

@@ -15,6 +15,7 @@ import nbformat
 from nbformat import NotebookNode
 
 from book.cells import asserts, call_name, chapters, code_cells, output_texts, read, syntax, tags
+from book.pages import math_faults
 from book.pictures import alt_text_faults, html_image_faults, widget_faults
 
 MAX_BYTES = 1_500_000
@@ -267,7 +268,10 @@ def main(arguments: list[str]) -> int:
     """Print the faults of all chapters, or of the HTML files below a folder; return how the process should exit."""
     if arguments[:1] == ["--html"]:
         pages = sorted(Path(arguments[1]).rglob("*.html"))
-        faults = [f"{page}: {fault}" for page in pages for fault in html_image_faults(page.read_text(encoding="utf-8"))]
+        texts = {page: page.read_text(encoding="utf-8") for page in pages}
+        faults = [
+            f"{page}: {fault}" for page, text in texts.items() for fault in html_image_faults(text) + math_faults(text)
+        ]
         print(f"{len(pages)} pages, {len(faults)} faults")
     else:
         notebooks = [Path(argument) for argument in arguments] or chapters()

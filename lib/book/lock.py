@@ -1,6 +1,6 @@
 """Print the packages of this environment as a lock file: exact versions, the same for every platform.
 
-    make lock
+make lock
 """
 
 import re

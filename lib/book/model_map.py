@@ -106,9 +106,9 @@ def draw() -> str:
     title = "Map of the models in this book: an arrow points from a model to one that inherits an idea from it"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{title}">\n'
-        "<style>text{font-family:system-ui,'DejaVu Sans',sans-serif}.name{font-size:20px;font-weight:700;text-anchor:middle;fill:#222}"
-        ".note{font-size:15px;text-anchor:middle;fill:#444}.edge{font-size:15px;font-style:italic;fill:#444}</style>\n"
-        '<defs><marker id="tip" viewBox="0 0 10 10" refX="8" refY="5" markerWidth="6" markerHeight="6" orient="auto-start-reverse">'
+        "<style>text{font-family:system-ui,'DejaVu Sans',sans-serif;fill:#444;font-size:15px}"
+        ".name,.note{text-anchor:middle}.name{font-size:20px;font-weight:700;fill:#222}.edge{font-style:italic}</style>\n"
+        '<defs><marker id="tip" viewBox="0 0 10 10" refX="8" refY="5" markerWidth="6" markerHeight="6" orient="auto">'
         '<path d="M0 0L10 5L0 10z" fill="#777"/></marker></defs>\n'
         f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>\n'
         + "\n".join([_down(*edge) for edge in DOWN] + parts + [_model(name) for name in MODELS])

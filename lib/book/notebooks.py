@@ -18,6 +18,7 @@ import nbformat
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 
+from book.guards import drift_faults
 from book.repository import ROOT, repository_url
 from plm.files import write_atomically
 
@@ -91,23 +92,16 @@ def merge_streams(nb: NotebookNode) -> NotebookNode:
     return nb
 
 
-def same_cells(nb: NotebookNode, wanted: NotebookNode) -> bool:
-    """Whether two notebooks agree in the kind, text and metadata of every cell."""
-
-    def essence(notebook: NotebookNode) -> list[Any]:
-        return [(c.cell_type, c.source.rstrip(), c.metadata) for c in notebook.cells]
-
-    return essence(nb) == essence(wanted)
-
-
 def check(paths: list[Path]) -> list[str]:
-    """Names of the notebooks that are missing or differ from their source."""
-    bad = []
+    """What is wrong with the notebooks of these sources: missing, or not what the source says."""
+    faults = []
     for source in paths:
         target = CHAPTERS / f"{source.stem}.ipynb"
-        if not target.exists() or not same_cells(nbformat.read(target, as_version=4), render(source)):
-            bad.append(target.name)
-    return bad
+        if target.exists():
+            faults += drift_faults(nbformat.read(target, as_version=4), render(source), target.name)
+        else:
+            faults.append(f"{target.name}: not made yet; run `make notebooks`")
+    return faults
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -120,9 +114,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     paths = sources(options.chapters)
     if options.check:
-        stale = check(paths)
-        print("\n".join(f"{name} differs from its source: run make notebooks" for name in stale) or "all agree")
-        return int(bool(stale))
+        faults = check(paths)
+        print("\n".join(faults) or "all agree")
+        return int(bool(faults))
     for source in paths:
         nb = render(source)
         target = CHAPTERS / f"{source.stem}.ipynb"

@@ -11,6 +11,7 @@ import yaml
 from plm.files import write_atomically
 
 ROOT = Path(__file__).resolve().parents[2]
+COPIES = ("pyproject.toml", "README.md")  # files that must name the address themselves
 
 
 def repository_url(root: Path = ROOT) -> str:
@@ -18,12 +19,17 @@ def repository_url(root: Path = ROOT) -> str:
     return yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8"))["repository"]["url"].rstrip("/")
 
 
-def with_url(pyproject: str, url: str) -> str:
-    """The text of pyproject.toml with its repository address replaced."""
-    return re.sub(r'(?m)^(Repository = )".*"$', rf'\g<1>"{url}"', pyproject)
+def spread(root: Path = ROOT) -> str:
+    """Replace the old address, as pyproject.toml has it, by that of `_config.yml` in every copy; returns the new one."""
+    url = repository_url(root)
+    found = re.search(r'(?m)^Repository = "(.+)"$', (root / "pyproject.toml").read_text(encoding="utf-8"))
+    if found is None:
+        raise ValueError('pyproject.toml has no line `Repository = "..."` under [project.urls]: put one there')
+    for name in COPIES:
+        path = root / name
+        write_atomically(path, path.read_text(encoding="utf-8").replace(found[1], url))
+    return url
 
 
 if __name__ == "__main__":
-    path = ROOT / "pyproject.toml"
-    write_atomically(path, with_url(path.read_text(encoding="utf-8"), repository_url()))
-    print(f"the book lives at {repository_url()}; now run make notebooks")
+    print(f"the book lives at {spread()}; now run make notebooks")

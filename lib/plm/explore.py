@@ -63,7 +63,8 @@ class Explorer:
             raise ValueError(f"{front_end}.js must hold `export default {{ render }}` exactly once")
         self._css = (folder / "explorer.css").read_text(encoding="utf-8")
         json.dumps(state, allow_nan=False)  # fail here, not in the reader's browser
-        self._state, self._live = state, None
+        self._state = state
+        self._live: Any = None
         self.label, self.fallback, self.answer = label, fallback, answer
 
     @property

@@ -1,5 +1,6 @@
 """Files that are either whole or absent: atomic writes, checked reads, one cache folder."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -53,10 +54,8 @@ def cached_text(name: str, key: str, make: Callable[[], str]) -> str:
     except OSError:
         pass
     text = make().encode("utf-8")
-    try:
+    with contextlib.suppress(OSError):
         write_atomically(path, _stamp(key, text).encode("ascii") + b"\n" + text)
-    except OSError:
-        pass
     return text.decode("utf-8")
 
 

@@ -215,7 +215,7 @@ def embedding_map(points: ArrayLike, labels: Sequence[str], *, title: str, group
     kinds = list(dict.fromkeys(groups or ["all"]))
     for i, kind in enumerate(kinds):
         rows = [k for k in range(len(labels)) if not groups or groups[k] == kind]
-        ax.scatter(*data[rows].T, s=18, color=OTHERS[i % len(OTHERS)], label=kind)
+        ax.scatter(data[rows, 0], data[rows, 1], s=18, color=OTHERS[i % len(OTHERS)], label=kind)
         for k in rows:
             ax.annotate(labels[k], data[k], xytext=(3, 3), textcoords="offset points", fontsize=9)
     if groups:

@@ -1,0 +1,236 @@
+"""plm.train: the loop, its schedule, its bars, and checkpoints that hold nothing but numbers."""
+
+import io
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from plm.train import (
+    Batches,
+    fit,
+    linear_decay,
+    load_checkpoint,
+    pick_device,
+    progress,
+    save_checkpoint,
+    seed_everything,
+)
+
+
+def line(seed=0):
+    """A linear model, data that it can fit, and its loss."""
+    torch.manual_seed(seed)
+    model, x = nn.Linear(3, 1), torch.randn(20, 3)
+    y = x @ torch.tensor([[1.0], [-2.0], [3.0]]) + 0.5
+    return model, Batches(x, y, batch_size=5), lambda batch: nn.functional.mse_loss(model(batch[0]), batch[1])
+
+
+def test_fit_equals_a_loop_written_out():
+    model, batches, loss = line()
+    other, same_batches, _ = line()
+    fit(model, loss, batches, steps=8, lr=0.05)
+    optimizer, done = torch.optim.Adam(other.parameters(), lr=0.05), 0
+    while done < 8:
+        for x, y in same_batches:
+            optimizer.zero_grad()
+            nn.functional.mse_loss(other(x), y).backward()
+            optimizer.step()
+            done += 1
+    assert_close(model.state_dict(), other.state_dict())
+
+
+def test_fit_overfits_and_records_what_happened():
+    model, batches, loss = line()
+    history = fit(
+        model, loss, batches, steps=400, lr=0.05, evaluate=lambda: -loss(batches.tensors).item(), evaluate_at=[0, 10]
+    )
+    assert history.losses[-1] < 1e-3
+    assert history.steps == [0, 10, 400]
+    assert len(history.losses) == 400
+    assert history.best_step == 400
+    assert history.best_score == max(history.scores)
+
+
+def test_evaluation_runs_in_eval_mode_without_gradients_and_the_mode_is_left_as_found():
+    model, batches, loss = line()
+    seen = []
+
+    def evaluate():
+        seen.append((model.training, torch.is_grad_enabled()))
+        return 0.0
+
+    model.eval()
+    fit(model, loss, batches, steps=3, evaluate=evaluate, evaluate_at=[1])
+    assert seen == [(False, False)] * 2
+    assert not model.training
+
+
+def test_early_stop_keeps_the_best_parameters_not_a_live_reference():
+    """Case K12: state_dict() alone goes on training."""
+    model, batches, loss = line()
+    scores, states = iter([1.0, 5.0, 3.0, 2.0, 1.0]), []
+
+    def evaluate():
+        states.append({name: t.clone() for name, t in model.state_dict().items()})
+        return next(scores)
+
+    history = fit(
+        model,
+        loss,
+        batches,
+        steps=100,
+        lr=0.1,
+        evaluate=evaluate,
+        evaluate_at=range(0, 100, 10),
+        patience=2,
+        keep_best=True,
+    )
+    assert history.scores == [1.0, 5.0, 3.0, 2.0]
+    assert history.best_step == 10
+    assert_close(model.state_dict(), states[1])
+    assert not torch.equal(states[1]["weight"], states[3]["weight"])
+
+
+def test_lower_can_be_better():
+    model, batches, loss = line()
+    scores = iter([3.0, 2.0, 4.0, 5.0])
+    history = fit(
+        model,
+        loss,
+        batches,
+        50,
+        evaluate=lambda: next(scores),
+        evaluate_at=range(0, 50, 5),
+        patience=2,
+        higher_is_better=False,
+    )
+    assert history.best_score == 2.0
+    assert len(history.scores) == 4
+
+
+def test_frozen_parameters_stay_and_clipping_bounds_the_step():
+    model, batches, loss = line()
+    model.bias.requires_grad_(False)
+    before, bias = model.weight.detach().clone(), model.bias.detach().clone()
+    sgd = torch.optim.SGD([model.weight], lr=1.0)
+    fit(model, loss, batches, steps=1, optimizer=sgd, clip=0.01)
+    assert torch.equal(model.bias, bias)
+    assert 0 < (model.weight - before).norm() <= 0.01 + 1e-6
+
+
+def test_d03_the_first_step_moves_and_the_schedule_ends_at_its_floor():
+    assert [linear_decay(10, warmup=4)(step) * 1e-3 for step in range(4)] == pytest.approx([2e-4, 4e-4, 6e-4, 8e-4])
+    assert linear_decay(10, warmup=4)(4) == 1
+    assert linear_decay(10)(0) == 1
+    assert linear_decay(10, floor=0.1)(9) == pytest.approx(0.1)
+    model, batches, loss = line()
+    before = model.weight.detach().clone()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    fit(model, loss, batches, steps=1, optimizer=optimizer, schedule=linear_decay(1, warmup=4))
+    assert not torch.equal(before, model.weight)
+    assert optimizer.param_groups[0]["lr"] == 1e-3
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"steps": 0}, ValueError, "steps"),
+        ({"patience": 2}, ValueError, "evaluate"),
+        ({"batches": []}, ValueError, "not a single batch"),
+        ({"batches": iter([])}, ValueError, "ran out"),
+        ({"loss": lambda batch: torch.tensor(float("nan"), requires_grad=True)}, FloatingPointError, "step 0"),
+    ],
+)
+def test_bad_input_to_fit_is_named(change, error, words):
+    model, batches, loss = line()
+    with pytest.raises(error, match=words):
+        fit(model, **({"loss": loss, "batches": batches, "steps": 2} | change))
+
+
+def test_batches_are_a_seeded_permutation():
+    x = torch.arange(10)
+    first, again, other = (Batches(x, batch_size=4, seed=seed) for seed in (0, 0, 1))
+    passes = [torch.cat([b for (b,) in first]) for _ in range(2)]
+    assert [len(b) for (b,) in again] == [4, 4, 2]
+    assert sorted(passes[0].tolist()) == list(range(10))
+    assert not torch.equal(*passes)
+    assert not torch.equal(passes[0], torch.cat([b for (b,) in other]))
+    for bad in ([x, x[:3]], [x[:0]]):
+        with pytest.raises(ValueError, match=r"first dimension|at least one example"):
+            Batches(*bad, batch_size=4)
+
+
+def test_seed_everything_fixes_three_generators():
+    import random
+
+    def draw():
+        return random.random(), np.random.rand(), torch.rand(1).item()  # noqa: NPY002
+
+    seed_everything(3)
+    first = draw()
+    seed_everything(3)
+    assert draw() == first
+    assert pick_device("cpu") == torch.device("cpu")
+
+
+def test_e01_bars_are_silent_where_nobody_watches(capsys, monkeypatch):
+    assert list(progress(range(3), "count", delay=0)) == [0, 1, 2]
+    assert capsys.readouterr() == ("", "")
+    code = "import ipykernel\nfrom plm.train import progress\nlist(progress(range(3), 'count', delay=0))"
+    for quiet, shown in (("1", False), ("0", True)):
+        run = subprocess.run(
+            [sys.executable, "-c", code],
+            env={"PLM_QUIET": quiet, "PATH": ""},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert run.stdout == ""
+        assert ("count" in run.stderr) == shown
+
+
+def test_checkpoint_round_trip(tmp_path):
+    model, _, _ = line()
+    path = save_checkpoint(tmp_path / "deep" / "model.safetensors", model, {"d": 3, "name": "é"})
+    state, config = load_checkpoint(path)
+    assert_close(state, dict(model.state_dict()))
+    assert config == {"d": 3, "name": "é"}
+    half, _ = load_checkpoint(save_checkpoint(path, model, {}, half=True))
+    assert half["weight"].dtype == torch.float32
+    assert_close(half["weight"], model.weight.detach(), atol=1e-3, rtol=1e-3)
+
+
+class Marker:
+    """Unpickling this creates a file."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+def test_d06_a_checkpoint_runs_no_code_and_broken_ones_are_named(tmp_path):
+    marker, path = tmp_path / "ran", tmp_path / "model.safetensors"
+    buffer = io.BytesIO()
+    pickle.dump(Marker(marker), buffer)
+    whole = save_checkpoint(tmp_path / "whole.safetensors", line()[0], {}).read_bytes()
+    for content in (buffer.getvalue(), b"", whole[:-10], b"text"):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"model.safetensors"):
+            load_checkpoint(path)
+    assert not marker.exists()
+    with pytest.raises(FileNotFoundError, match="there is no checkpoint"):
+        load_checkpoint(tmp_path / "absent")
+    from safetensors.torch import save_file
+
+    save_file({"a": torch.zeros(1)}, path)
+    with pytest.raises(ValueError, match="no config"):
+        load_checkpoint(path)
