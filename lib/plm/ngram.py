@@ -20,10 +20,11 @@ UNSEEN = -1
 
 Ids = Sequence[Sequence[int]]
 Ints = NDArray[np.int64]
+Ints32 = NDArray[np.int32]
 Floats = NDArray[np.float64]
 
 
-def windows(sentences: Ids, n: int, start_id: int = START_ID, end_id: int = END_ID) -> NDArray[np.int32]:
+def windows(sentences: Ids, n: int, start_id: int = START_ID, end_id: int = END_ID) -> Ints32:
     """Every word of every sentence, and `</s>`, with the n - 1 ids before it: (N, n), the last column is the target.
 
     sentences: lists of ids without `<s>` and `</s>`. A sentence is padded on the left with `<s>`, so no window reaches
@@ -62,7 +63,7 @@ class Table:
     counts: Ints
 
 
-def count_grams(grams: NDArray[np.int32], V: int, skip: int | None = None) -> list[Table]:
+def count_grams(grams: Ints32, V: int, skip: int | None = None) -> list[Table]:
     """Tables for k = 1 … n of the windows `grams` (N, n).
 
     skip: a padding id; k-grams that open with it twice are left out (the start of a sentence is then one context, not n - 1).
@@ -90,7 +91,10 @@ def find(values: Ints, wanted: Ints) -> Ints:
 
 
 class CountModel:
-    """What the two models share: fitting, looking up, sampling. A subclass says how counts become probabilities."""
+    """What the two models share: fitting, looking up, sampling. A subclass says how counts become probabilities.
+
+    n: words of an n-gram, the predicted one included. start_id, end_id: ids of `<s>` and `</s>` in the vocabulary.
+    """
 
     def __init__(self, n: int, vocab_size: int, start_id: int = START_ID, end_id: int = END_ID):
         if n < 1:
@@ -100,12 +104,10 @@ class CountModel:
         self.n, self.vocab_size, self.start_id, self.end_id = n, vocab_size, start_id, end_id
         self.tables: list[Table] = []
 
-    def _windows(self, sentences: Ids) -> NDArray[np.int32]:
+    def _windows(self, sentences: Ids) -> Ints32:
         found = windows(sentences, self.n, self.start_id, self.end_id)
         if len(found) and not (found.min() >= 0 and found.max() < self.vocab_size):
-            raise ValueError(
-                f"ids lie between {found.min()} and {found.max()}, but the vocabulary has {self.vocab_size}"
-            )
+            raise ValueError(f"ids go from {found.min()} to {found.max()}, but the vocabulary has {self.vocab_size}")
         return found
 
     def _count(self, sentences: Ids, skip: int | None = None) -> None:
@@ -114,19 +116,22 @@ class CountModel:
             raise ValueError("there is no sentence to count")
         self.tables = count_grams(grams, self.vocab_size, skip)
 
-    def _look_up(self, grams: NDArray[np.int32]) -> Iterator[tuple[int, Ints, Ints]]:
-        """For k = 1 … n: k, and for each window its context's and its k-gram's position in table k, or UNSEEN."""
+    def _look_up(self, contexts: Ints32, targets: Ints32) -> Iterator[tuple[int, Ints, Ints]]:
+        """For k = 1 … n: k, and the positions of each context and each k-gram in table k, or UNSEEN.
+
+        contexts: (N, n - 1), or (1, n - 1) when all targets (N,) share it.
+        """
         if not self.tables:
             raise RuntimeError("the model has counted nothing yet: call fit(sentences) first")
-        context = np.zeros(len(grams), np.int64)
+        context = np.zeros(len(contexts), np.int64)
         for k, table in enumerate(self.tables, 1):
             if k > 1:
-                key = context * self.vocab_size + grams[:, -k]
+                key = context * self.vocab_size + contexts[:, 1 - k]
                 context = find(table.contexts, np.where(context == UNSEEN, UNSEEN, key))
-            key = context * self.vocab_size + grams[:, -1]
+            key = context * self.vocab_size + targets
             yield k, context, find(table.grams, np.where(context == UNSEEN, UNSEEN, key))
 
-    def _probabilities(self, grams: NDArray[np.int32]) -> Floats:
+    def _probabilities(self, contexts: Ints32, targets: Ints32) -> Floats:
         raise NotImplementedError
 
     @property
@@ -139,8 +144,9 @@ class CountModel:
 
         -inf where the model says a token is impossible (only without smoothing).
         """
+        grams = self._windows(sentences)
         with np.errstate(divide="ignore"):
-            return np.log(self._probabilities(self._windows(sentences)))
+            return np.log(self._probabilities(grams[:, :-1], grams[:, -1]))
 
     def distribution(self, context: Sequence[int] = ()) -> Floats:
         """P(next word | context) for all V words; `<s>` has probability 0.
@@ -151,10 +157,7 @@ class CountModel:
         recent = padded[len(padded) - self.n + 1 :]
         if recent and not (min(recent) >= 0 and max(recent) < self.vocab_size):
             raise ValueError(f"context {list(context)} holds an id outside the vocabulary of {self.vocab_size}")
-        grams = np.empty((self.vocab_size, self.n), np.int32)
-        grams[:, :-1] = recent
-        grams[:, -1] = np.arange(self.vocab_size)
-        p = self._probabilities(grams)
+        p = self._probabilities(np.array([recent], np.int32), np.arange(self.vocab_size, dtype=np.int32))
         if p.sum() < 0.5:  # without smoothing, an unseen context is followed by nothing
             raise ValueError(f"the context {list(context)} was never seen, so it has no distribution without smoothing")
         return p
@@ -177,10 +180,8 @@ class NGram(CountModel):
     V - 1 because `<s>` is never predicted. For k > 0 an unseen context gives the uniform distribution.
     """
 
-    def __init__(
-        self, n: int, vocab_size: int, add_k: float = 1.0, start_id: int = START_ID, end_id: int = END_ID
-    ) -> None:
-        super().__init__(n, vocab_size, start_id, end_id)
+    def __init__(self, n: int, vocab_size: int, add_k: float = 1.0, **special_ids: int) -> None:
+        super().__init__(n, vocab_size, **special_ids)
         if not add_k >= 0:
             raise ValueError(f"add_k is what every count gets on top, 0 or more, not {add_k}")
         self.add_k = add_k
@@ -194,11 +195,11 @@ class NGram(CountModel):
         self.counts, self.totals = np.append(table.counts, 0), np.append(totals, 0)
         return self
 
-    def _probabilities(self, grams: NDArray[np.int32]) -> Floats:
-        *_, (_, context, gram) = self._look_up(grams)
+    def _probabilities(self, contexts: Ints32, targets: Ints32) -> Floats:
+        *_, (_, context, gram) = self._look_up(contexts, targets)
         with np.errstate(invalid="ignore"):
             p = (self.counts[gram] + self.add_k) / (self.totals[context] + self.add_k * (self.vocab_size - 1))
-        return np.where(grams[:, -1] == self.start_id, 0.0, np.nan_to_num(p))  # 0 / 0: unseen context, k = 0
+        return np.where(targets == self.start_id, 0.0, np.nan_to_num(p))  # 0 / 0: unseen context, k = 0
 
 
 class KneserNey(CountModel):
@@ -214,22 +215,14 @@ class KneserNey(CountModel):
     """
 
     def __init__(
-        self,
-        n: int,
-        vocab_size: int,
-        discount: str | float | Sequence[float] = "modified",
-        start_id: int = START_ID,
-        end_id: int = END_ID,
+        self, n: int, vocab_size: int, discount: str | float | Sequence[float] = "modified", **special_ids: int
     ) -> None:
-        super().__init__(n, vocab_size, start_id, end_id)
-        if isinstance(discount, str):
-            if discount not in ("modified", "single"):
-                raise ValueError(f"discount is 'modified', 'single', a number or {n} numbers, not {discount!r}")
-        elif (
-            np.shape(discount) not in ((), (n,))
-            or not ((np.asarray(discount) >= 0) & (np.asarray(discount) <= 1)).all()
-        ):
-            raise ValueError(f"a fixed discount is one number from 0 to 1, or {n} of them; got {discount!r}")
+        super().__init__(n, vocab_size, **special_ids)
+        fixed = None if isinstance(discount, str) else np.asarray(discount, dtype=float)
+        if discount not in ("modified", "single") if fixed is None else fixed.shape not in ((), (n,)):
+            raise ValueError(f"discount is 'modified', 'single', a number or {n} numbers, not {discount!r}")
+        if fixed is not None and not ((fixed >= 0) & (fixed <= 1)).all():
+            raise ValueError(f"a fixed discount lies between 0 and 1, not at {discount!r}")
         self.discount = discount
 
     def fit(self, sentences: Ids) -> "KneserNey":
@@ -274,8 +267,8 @@ class KneserNey(CountModel):
                 return np.concatenate([[0.0], three])
         return np.array([0.0, y, y, y])
 
-    def _probabilities(self, grams: NDArray[np.int32]) -> Floats:
-        p = np.where(grams[:, -1] == self.start_id, 0.0, 1 / (self.vocab_size - 1))
-        for k, context, gram in self._look_up(grams):
+    def _probabilities(self, contexts: Ints32, targets: Ints32) -> Floats:
+        p = np.where(targets == self.start_id, 0.0, 1 / (self.vocab_size - 1))
+        for k, context, gram in self._look_up(contexts, targets):
             p = self.shares[k - 1][gram] + self.left_over[k - 1][context] * p
         return p
