@@ -1,5 +1,5 @@
 # From One-Hot to BERT. `make help` lists what there is to do.
-PYTHON ?= python3.11
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   := .venv
 BIN    := $(VENV)/bin
 SPHINX_OUT := _build/html

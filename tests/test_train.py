@@ -2,8 +2,6 @@
 
 import io
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +16,6 @@ from plm.train import (
     linear_decay,
     load_checkpoint,
     pick_device,
-    progress,
     save_checkpoint,
     seed_everything,
 )
@@ -178,22 +175,6 @@ def test_seed_everything_fixes_three_generators():
     seed_everything(3)
     assert draw() == first
     assert pick_device("cpu") == torch.device("cpu")
-
-
-def test_e01_bars_are_silent_where_nobody_watches(capsys, monkeypatch):
-    assert list(progress(range(3), "count", delay=0)) == [0, 1, 2]
-    assert capsys.readouterr() == ("", "")
-    code = "import ipykernel\nfrom plm.train import progress\nlist(progress(range(3), 'count', delay=0))"
-    for quiet, shown in (("1", False), ("0", True)):
-        run = subprocess.run(
-            [sys.executable, "-c", code],
-            env={"PLM_QUIET": quiet, "PATH": ""},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert run.stdout == ""
-        assert ("count" in run.stderr) == shown
 
 
 def test_checkpoint_round_trip(tmp_path):

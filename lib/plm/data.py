@@ -7,6 +7,7 @@ import csv
 import functools
 import html
 import importlib.util
+import inspect
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from plm import tokenize
 from plm.files import cached_text, sha256
+from plm.progress import progress
 from plm.tokenize import sentences, words
 
 
@@ -187,7 +190,7 @@ def _all_reviews() -> dict[str, tuple[Review, ...]]:
     by_source: dict[str, list[Review]] = {"imdb": [], "rt": []}
     seen = set()
     with open(path, encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
+        for row in progress(csv.DictReader(file), "reading the reviews", total=33_530):
             text = clean_review(row["text"])
             key = " ".join(words(text))
             if key and key not in seen:
@@ -218,13 +221,16 @@ def review_sentences(split: str) -> list[list[Sentence]]:
     """The reviews of one split as documents of sentences of words, in the order of `reviews(split)`."""
 
     def make() -> str:
+        documents = progress(reviews(split), f"cutting {split} into words")
         return "\n\n".join(
-            "\n".join(" ".join(s) for s in map(words, sentences(review.text)) if s) for review in reviews(split)
+            "\n".join(" ".join(s) for s in map(words, sentences(review.text)) if s) for review in documents
         )
 
     if split not in SPLITS:
         raise ValueError(f"there is no split {split!r}; there are {', '.join(SPLITS)}")
-    text = cached_text(f"sentences-{split}", f"{REVIEWS_SHA256} tokens-2", make)
+    # The key holds everything that the text depends on, so that a change of the rules never meets an old copy.
+    key = REVIEWS_SHA256 + inspect.getsource(tokenize) + inspect.getsource(clean_review) + str(HELD_OUT)
+    text = cached_text(f"sentences-{split}", key, make)
     return [[line.split(" ") for line in document.split("\n")] for document in text.split("\n\n")]
 
 

@@ -1,10 +1,8 @@
-"""One training loop for the whole book, and what surrounds it: seeds, device, progress, schedules, checkpoints."""
+"""One training loop for the whole book, and what surrounds it: seeds, device, schedules, checkpoints."""
 
 import copy
 import json
-import os
 import random
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -16,9 +14,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
 from plm.files import write_atomically
+from plm.progress import progress
 
 T = TypeVar("T")
 
@@ -37,17 +35,6 @@ def pick_device(name: str | None = None) -> torch.device:
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
-
-
-def progress(steps: Iterable[T], desc: str, total: int | None = None, delay: float = 2.0) -> Iterable[T]:
-    """Show a bar over `steps` once they have taken `delay` seconds.
-
-    The bar appears in a terminal or a live notebook and leaves nothing behind; it is silent where nobody watches
-    (tests, `PLM_QUIET=1`, output sent to a file), so no saved output ever holds a bar.
-    """
-    watched = "ipykernel" in sys.modules or sys.stderr.isatty()
-    quiet = os.environ.get("PLM_QUIET", "0") != "0" or not watched
-    return tqdm(steps, desc=desc, total=total, delay=delay, leave=False, disable=quiet, dynamic_ncols=True)
 
 
 def linear_decay(steps: int, warmup: int = 0, floor: float = 0.0) -> Callable[[int], float]:
