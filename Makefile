@@ -41,6 +41,7 @@ test: $(VENV)/.ready  ## set up, then run every test: library, guards, and each 
 
 lint: $(VENV)/.ready  ## format and lint the code
 	$(BIN)/ruff format lib tests chapters/experiments
+	$(BIN)/python -m book.sources
 	$(BIN)/ruff check --fix lib tests chapters
 	$(BIN)/mypy
 

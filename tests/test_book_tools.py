@@ -7,7 +7,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from book import dataset_page, drop_thebe, lock, model_map, notebooks, repository
+from book import dataset_page, drop_thebe, lock, model_map, notebooks, repository, sources
 
 SOURCE = """---
 kernelspec: {name: python3, display_name: Python 3, language: python}
@@ -125,3 +125,13 @@ def test_thebe_is_dropped_and_nothing_else():
     drop_thebe.drop(None, "p", "t", context, None)
     assert [a.filename for a in context["script_files"]] == ["book.js"]
     assert context["css_files"] == ["a.css"]
+
+
+def test_sources_are_formatted_cell_by_cell_and_prose_is_left_alone():
+    ugly = "x  =  'prose'\n\n```{code-cell} ipython3\n---\ntags: [setup]\n---\n%pip  list\nx  =  'a'\n```\n\n"
+    ugly += "```{code-cell} ipython3\n:tags: [solution]\n\nf( x );\n```\n"
+    neat = ugly.replace("x  =  'a'", 'x = "a"').replace("f( x );", "f(x);")
+    assert sources.format_source(ugly) == neat
+    assert sources.format_source(neat) == neat
+    with pytest.raises(ValueError, match="cannot format"):
+        sources.format_source(ugly.replace("f( x )", "f( x"))
