@@ -1,0 +1,127 @@
+"""A small convolutional network for digits, and the surgery that carries its layers from one task to another."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class SmallCNNConfig:
+    """The shape of a `SmallCNN`."""
+
+    image_size: int = 8  # side of the square input; 8 for the plain digits, 16 for the hard ones
+    n_classes: int = 5  # width of the head: the only part that knows the task
+    channels: Sequence[int] = (16, 32, 32, 64)  # one entry per layer: how many filters it has
+    pool_after: Sequence[int] = (2, 4)  # layers (counted from 1) that halve the image, so deep filters see more of it
+
+    def __post_init__(self) -> None:
+        if not self.channels or min(self.channels) < 1:
+            raise ValueError(f"channels needs at least one layer of at least one filter, got {self.channels}")
+        if self.n_classes < 2:
+            raise ValueError(f"n_classes must be at least 2, got {self.n_classes}")
+        halvings = len(self.pool_after)
+        if len(set(self.pool_after) & set(range(1, len(self.channels) + 1))) < halvings:
+            raise ValueError(f"pool_after names layers 1 to {len(self.channels)}, each once; got {self.pool_after}")
+        if self.image_size < 2**halvings:
+            raise ValueError(f"an image of {self.image_size} pixels cannot be halved {halvings} times")
+
+
+class ConvBlock(nn.Module):
+    """One layer: 3x3 convolution, batch normalisation, ReLU and, where `pool` is set, the maximum of each 2x2 patch.
+
+    x: (B, c_in, S, S). Returns (B, c_out, S, S), or (B, c_out, S // 2, S // 2) with `pool`.
+    """
+
+    def __init__(self, c_in: int, c_out: int, pool: bool):
+        super().__init__()
+        self.conv = nn.Conv2d(c_in, c_out, kernel_size=3, padding=1)
+        self.norm = nn.BatchNorm2d(c_out)
+        self.pool = nn.MaxPool2d(2) if pool else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.pool(torch.relu(self.norm(self.conv(x))))
+
+
+class SmallCNN(nn.Module):
+    """A stack of `ConvBlock`s and one linear head. The first `n_frozen` blocks do not learn."""
+
+    def __init__(self, config: SmallCNNConfig):
+        super().__init__()
+        self.config = config
+        self.n_frozen = 0
+        sizes = [1, *config.channels]
+        self.blocks = nn.ModuleList(
+            ConvBlock(sizes[i], sizes[i + 1], pool=i + 1 in config.pool_after) for i in range(len(config.channels))
+        )
+        side = config.image_size // 2 ** len(config.pool_after)
+        self.head = nn.Linear(sizes[-1] * side**2, config.n_classes)
+
+    def feature_maps(self, images: Tensor) -> list[Tensor]:
+        """What each block makes of `images` (B, 1, S, S): one (B, channels, side, side) per block."""
+        size = self.config.image_size
+        if images.ndim != 4 or images.shape[1:] != (1, size, size):
+            raise ValueError(f"images must have shape (B, 1, {size}, {size}), got {tuple(images.shape)}")
+        maps = [images]
+        for block in self.blocks:
+            maps.append(block(maps[-1]))
+        return maps[1:]
+
+    def forward(self, images: Tensor) -> Tensor:
+        """images (B, 1, S, S) to logits (B, n_classes)."""
+        return self.head(self.feature_maps(images)[-1].flatten(1))
+
+    def freeze(self, n_layers: int) -> "SmallCNN":
+        """Fix the first `n_layers` blocks: weights and the running statistics of batch normalisation."""
+        if not 0 <= n_layers <= len(self.blocks):
+            raise ValueError(f"this network has {len(self.blocks)} layers, cannot freeze {n_layers}")
+        self.n_frozen = n_layers
+        for i, block in enumerate(self.blocks):
+            block.requires_grad_(i >= n_layers)
+        return self.train(self.training)
+
+    def train(self, mode: bool = True) -> "SmallCNN":
+        """As `nn.Module.train`, but frozen blocks stay in evaluation mode: otherwise their statistics would drift."""
+        super().train(mode)
+        for block in self.blocks[: self.n_frozen]:
+            block.eval()
+        return self
+
+
+def transfer(source: SmallCNN, n_classes: int, n_layers: int, freeze: bool) -> SmallCNN:
+    """A network for a new task: the first `n_layers` blocks copied from `source`, everything above them new.
+
+    The head is always new. `freeze=True` fixes the copied blocks, `freeze=False` lets them go on learning. `source` is left
+    as it is, and later training of one network does not touch the other. Yosinski et al. 2014.
+    """
+    if not 0 <= n_layers <= len(source.blocks):
+        raise ValueError(f"the source has {len(source.blocks)} layers, cannot copy {n_layers} of them")
+    target = SmallCNN(replace(source.config, n_classes=n_classes))
+    target.to(next(source.parameters()).device)
+    for mine, theirs in zip(target.blocks[:n_layers], source.blocks[:n_layers]):
+        mine.load_state_dict(theirs.state_dict())
+    return target.freeze(n_layers if freeze else 0)
+
+
+@torch.no_grad()
+def calibrate(model: SmallCNN, images: Tensor) -> SmallCNN:
+    """Set the running statistics of the blocks that are not frozen to those of `images` (B, 1, S, S); no weight moves.
+
+    Running statistics follow the weights with a delay of dozens of steps. A network that changes fast looks worse than it is
+    until they have caught up, and one that is frozen before any training never gets any.
+    """
+    was_training = model.training
+    norms = [m for block in model.blocks[model.n_frozen :] for m in block.modules() if isinstance(m, nn.BatchNorm2d)]
+    momenta = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # a plain average, so that one batch sets the statistics
+    try:
+        model.train()
+        model.feature_maps(images)
+    finally:
+        for norm, momentum in zip(norms, momenta):
+            norm.momentum = momentum
+        model.train(was_training)
+    return model
