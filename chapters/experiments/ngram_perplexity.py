@@ -35,8 +35,9 @@ def main() -> None:
         for n in range(1, 6):
             started = time.perf_counter()
             add_k, kn = NGram(n, len(vocab)).fit(train), KneserNey(n, len(vocab)).fit(train)
-            for add_k.add_k in ADD_K:
-                details.append(detail("add-k", n, size, add_k, dev, test) | {"k": add_k.add_k})
+            for k in ADD_K:
+                add_k.add_k = k
+                details.append(detail("add-k", n, size, add_k, dev, test) | {"k": k})
             best = min(details[-len(ADD_K) :], key=lambda d: d["dev"])  # k is chosen on the dev part
             rows.append(row(f"{n}-gram, add-k", size, best["dev"], best["test"], add_k.n_parameters))
             details.append(detail("Kneser-Ney", n, size, kn, dev, test))
