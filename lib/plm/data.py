@@ -61,7 +61,8 @@ CARDS = {
         "the quoting left around Rotten Tomatoes sentences removed, texts equal after cleaning kept once",
         splits="by document, fixed seed: IMDB 1,000 test, 500 dev, the rest train; "
         "Rotten Tomatoes 1,500 test, 500 dev, the rest train",
-        traps="two reviews of one film may fall on both sides of a split; IMDB texts are long and Rotten Tomatoes texts "
+        traps="two reviews of one film may fall on both sides of a split, and four held-out IMDB reviews share sentences "
+        "with an earlier or later version of themselves in the training part; IMDB texts are long and Rotten Tomatoes texts "
         "are one sentence; the standard error of an accuracy on the Rotten Tomatoes test part is about 1.2 points",
     ),
 }
@@ -136,6 +137,9 @@ def _harden(images: Tensor, size: int = 16, degrees: float = 60, shift: float = 
 
 def split_digits(data: Digits, classes: tuple[int, ...], n_test: int, seed: int) -> DigitSplit:
     """Keep the images of `classes`, relabel them 0, 1, … in that order, shuffle, and hold out `n_test` of them."""
+    known = set(data.labels.tolist())
+    if len(set(classes)) < max(len(classes), 1) or not known.issuperset(classes):
+        raise ValueError(f"classes must be different labels of the data, {sorted(known)}; got {classes}")
     keep = torch.isin(data.labels, torch.tensor(classes)).nonzero()[:, 0]
     if not 0 < n_test < len(keep):
         raise ValueError(
@@ -150,10 +154,10 @@ def split_digits(data: Digits, classes: tuple[int, ...], n_test: int, seed: int)
 
 def per_class(data: Digits, n: int) -> Digits:
     """The first `n` images of each class."""
+    sizes = data.labels.unique(return_counts=True)[1].tolist() or [0]
+    if not 1 <= n <= min(sizes):
+        raise ValueError(f"asked for {n} images per class, but the smallest class has {min(sizes)}")
     rows = [(data.labels == label).nonzero()[:n, 0] for label in data.labels.unique()]
-    short = min(len(row) for row in rows)
-    if short < n:
-        raise ValueError(f"asked for {n} images per class, but one class has only {short}")
     return Digits(*(part[torch.cat(rows)] for part in data))
 
 
@@ -164,6 +168,7 @@ HELD_OUT = {"imdb": (1000, 500), "rt": (1500, 500)}  # documents in test and dev
 SPLITS = tuple(f"{source}_{part}" for source in HELD_OUT for part in ("train", "dev", "test"))
 # The files were read as Latin-1, but written in Windows-1252: bytes 0x80-0x9f are dashes, dots and quotes.
 _WINDOWS = {code: bytes([code]).decode("cp1252", "replace") for code in range(0x80, 0xA0)}
+_CONTROL = dict.fromkeys([*range(0x09), *range(0x0E, 0x20), 0x7F])  # typing accidents, such as backspaces
 
 
 class Review(NamedTuple):
@@ -179,7 +184,7 @@ def clean_review(text: str) -> str:
     if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
         text = text[1:-1].replace("\\'", "'").replace('\\"', '"')
     text = re.sub(r"<br\s*/?>", "\n", text)
-    text = html.unescape(re.sub(r"</?[a-zA-Z][^<>]*>", " ", text)).translate(_WINDOWS)
+    text = html.unescape(re.sub(r"</?[a-zA-Z][^<>]*>", " ", text)).translate(_WINDOWS | _CONTROL)
     text = text.replace("``", '"').replace("''", '"')
     return re.sub(r"[^\S\n]+", " ", re.sub(r"\s*\n\s*", "\n", text)).strip()
 
@@ -247,6 +252,8 @@ def language_model_text(n_words: int = 1_000_000) -> LMText:
 
     A longer training part begins with the shorter ones, so a curve over sizes adds text and changes nothing else.
     """
+    if n_words < 1:
+        raise ValueError(f"asked for {n_words} training words; there must be at least one")
     train: list[Sentence] = []
     size = 0
     for document in review_sentences("imdb_train"):
