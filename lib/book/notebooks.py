@@ -120,11 +120,13 @@ def main(arguments: list[str] | None = None) -> int:
     for source in paths:
         nb = render(source)
         target = CHAPTERS / f"{source.stem}.ipynb"
+        half_run = target.with_suffix(".failed.ipynb.partial")
+        half_run.unlink(missing_ok=True)
         try:
             seconds = execute(nb, CHAPTERS)
         except Exception:
-            # The half-run notebook shows where it stopped; the good one is left alone.
-            write_atomically(target.with_suffix(".failed.ipynb.partial"), nbformat.writes(nb))
+            # It shows where the run stopped; the good notebook is left alone.
+            write_atomically(half_run, nbformat.writes(nb))
             raise
         write_atomically(target, nbformat.writes(merge_streams(clean(nb))) + "\n")
         print(f"{target.name}: {seconds:.0f} s")
