@@ -14,7 +14,7 @@ def cosine(a: Tensor, b: Tensor) -> Tensor:
     """
     lengths = a.norm(dim=-1) * b.norm(dim=-1)
     if (lengths == 0).any():
-        raise ValueError("the zero vector has no direction, so it has no cosine")
+        raise ValueError("the zero vector has no direction: no cosine")
     return (a * b).sum(-1) / lengths
 
 

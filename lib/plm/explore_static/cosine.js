@@ -126,7 +126,7 @@ function render({ model, el }) {
     const at = (t, radius) => [size / 2 + radius * Math.cos(t), size / 2 - radius * Math.sin(t)];
     const [from, to, middle] = [at(start, r), at(start + turn, r), at(start + turn / 2, r + 20)];
     arc.setAttribute("d", defined ? `M ${from.join(" ")} A ${r} ${r} 0 0 ${turn > 0 ? 0 : 1} ${to.join(" ")}` : "");
-    arcLabel.textContent = defined && Math.abs(turn) > 0.2 ? `${Math.round((Math.abs(turn) * 180) / Math.PI)}°` : "";
+    arcLabel.textContent = defined && Math.abs(turn) > 0.75 ? `${Math.round((Math.abs(turn) * 180) / Math.PI)}°` : "";
     arcLabel.setAttribute("x", middle[0]); arcLabel.setAttribute("y", middle[1]);
   };
   model.on("change:state", draw);
