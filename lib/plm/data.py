@@ -108,8 +108,11 @@ class DigitSplit(NamedTuple):
     test: Digits
 
 
-def digits(hard: bool = False) -> Digits:
-    """The 1,797 handwritten digits of scikit-learn, 8x8; `hard=True` turns, shifts and blurs them with noise at 16x16."""
+def digits(hard: bool = False, draw: int = 0) -> Digits:
+    """The 1,797 handwritten digits of scikit-learn, 8x8; `hard=True` turns, shifts and blurs them with noise at 16x16.
+
+    Each `draw` turns, shifts and blurs the same images anew; image i is the same digit by the same hand in every draw.
+    """
     if importlib.util.find_spec("sklearn") is None:
         raise ModuleNotFoundError("the digits come with the Python package scikit-learn: pip install scikit-learn")
     from sklearn.datasets import load_digits
@@ -117,12 +120,14 @@ def digits(hard: bool = False) -> Digits:
     raw = load_digits()
     images = torch.tensor(raw.images / 16, dtype=torch.float32)[:, None]
     labels = torch.tensor(raw.target, dtype=torch.int64)
-    return Digits(_harden(images) if hard else images, labels)
+    return Digits(_harden(images, draw) if hard else images, labels)
 
 
-def _harden(images: Tensor, size: int = 16, degrees: float = 60, shift: float = 0.2, noise: float = 0.3) -> Tensor:
+def _harden(
+    images: Tensor, draw: int = 0, size: int = 16, degrees: float = 60, shift: float = 0.2, noise: float = 0.3
+) -> Tensor:
     """Enlarge to size x size, rotate by up to ±degrees, shift by up to ±shift of the half width, add Gaussian noise."""
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(draw)
     n = len(images)
     angle = torch.deg2rad((torch.rand(n, generator=generator) * 2 - 1) * degrees)
     large = F.interpolate(images, size=size, mode="bilinear", align_corners=False)

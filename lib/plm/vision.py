@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,7 @@ class SmallCNNConfig:
     image_size: int = 8  # side of the square input; 8 for the plain digits, 16 for the hard ones
     n_classes: int = 5  # width of the head: the only part that knows the task
     channels: Sequence[int] = (16, 32, 32, 64)  # one entry per layer: how many filters it has
-    pool_after: Sequence[int] = (2, 4)  # layers (counted from 1) that halve the image, so deep filters see more of it
+    pool_after: Sequence[int] = (1, 3)  # layers (counted from 1) that halve the image, so deep filters see more of it
 
     def __post_init__(self) -> None:
         if not self.channels or min(self.channels) < 1:
@@ -39,30 +40,39 @@ class ConvBlock(nn.Module):
         self.conv = nn.Conv2d(c_in, c_out, kernel_size=3, padding=1)
         self.norm = nn.BatchNorm2d(c_out)
         self.pool = nn.MaxPool2d(2) if pool else nn.Identity()
+        self.frozen = False
 
     def forward(self, x: Tensor) -> Tensor:
         return self.pool(torch.relu(self.norm(self.conv(x))))
 
+    def freeze(self) -> "ConvBlock":
+        """Fix the weights and the running statistics, for good."""
+        self.requires_grad_(False)
+        self.frozen = True
+        return self.eval()
+
+    def train(self, mode: bool = True) -> "ConvBlock":
+        """As `nn.Module.train`, but a frozen block stays in evaluation mode: otherwise its statistics would drift."""
+        return super().train(mode and not self.frozen)
+
 
 class SmallCNN(nn.Module):
-    """A stack of `ConvBlock`s and one linear head. The first `n_frozen` blocks do not learn."""
+    """A stack of `ConvBlock`s (`blocks`) and one linear `head`."""
 
     def __init__(self, config: SmallCNNConfig):
         super().__init__()
         self.config = config
-        self.n_frozen = 0
         sizes = [1, *config.channels]
-        self.blocks = nn.ModuleList(
-            ConvBlock(sizes[i], sizes[i + 1], pool=i + 1 in config.pool_after) for i in range(len(config.channels))
-        )
+        pools = [layer in config.pool_after for layer in range(1, len(sizes))]
+        self.blocks = nn.ModuleList(map(ConvBlock, sizes, sizes[1:], pools))
         side = config.image_size // 2 ** len(config.pool_after)
         self.head = nn.Linear(sizes[-1] * side**2, config.n_classes)
 
     def feature_maps(self, images: Tensor) -> list[Tensor]:
         """What each block makes of `images` (B, 1, S, S): one (B, channels, side, side) per block."""
         size = self.config.image_size
-        if images.ndim != 4 or images.shape[1:] != (1, size, size):
-            raise ValueError(f"images must have shape (B, 1, {size}, {size}), got {tuple(images.shape)}")
+        if images.shape[1:] != (1, size, size):
+            raise ValueError(f"images must be (B, 1, {size}, {size}), got {tuple(images.shape)}")
         maps = [images]
         for block in self.blocks:
             maps.append(block(maps[-1]))
@@ -72,22 +82,6 @@ class SmallCNN(nn.Module):
         """images (B, 1, S, S) to logits (B, n_classes)."""
         return self.head(self.feature_maps(images)[-1].flatten(1))
 
-    def freeze(self, n_layers: int) -> "SmallCNN":
-        """Fix the first `n_layers` blocks: weights and the running statistics of batch normalisation."""
-        if not 0 <= n_layers <= len(self.blocks):
-            raise ValueError(f"this network has {len(self.blocks)} layers, cannot freeze {n_layers}")
-        self.n_frozen = n_layers
-        for i, block in enumerate(self.blocks):
-            block.requires_grad_(i >= n_layers)
-        return self.train(self.training)
-
-    def train(self, mode: bool = True) -> "SmallCNN":
-        """As `nn.Module.train`, but frozen blocks stay in evaluation mode: otherwise their statistics would drift."""
-        super().train(mode)
-        for block in self.blocks[: self.n_frozen]:
-            block.eval()
-        return self
-
 
 def transfer(source: SmallCNN, n_classes: int, n_layers: int, freeze: bool) -> SmallCNN:
     """A network for a new task: the first `n_layers` blocks copied from `source`, everything above them new.
@@ -96,12 +90,13 @@ def transfer(source: SmallCNN, n_classes: int, n_layers: int, freeze: bool) -> S
     as it is, and later training of one network does not touch the other. Yosinski et al. 2014.
     """
     if not 0 <= n_layers <= len(source.blocks):
-        raise ValueError(f"the source has {len(source.blocks)} layers, cannot copy {n_layers} of them")
+        raise ValueError(f"the source has {len(source.blocks)} layers, cannot copy {n_layers}")
     target = SmallCNN(replace(source.config, n_classes=n_classes))
-    target.to(next(source.parameters()).device)
     for mine, theirs in zip(target.blocks[:n_layers], source.blocks[:n_layers]):
         mine.load_state_dict(theirs.state_dict())
-    return target.freeze(n_layers if freeze else 0)
+        if freeze:
+            cast(ConvBlock, mine).freeze()
+    return target.to(source.head.weight.device)
 
 
 @torch.no_grad()
@@ -112,7 +107,8 @@ def calibrate(model: SmallCNN, images: Tensor) -> SmallCNN:
     until they have caught up, and one that is frozen before any training never gets any.
     """
     was_training = model.training
-    norms = [m for block in model.blocks[model.n_frozen :] for m in block.modules() if isinstance(m, nn.BatchNorm2d)]
+    blocks = [block for block in model.blocks if isinstance(block, ConvBlock) and not block.frozen]
+    norms = [block.norm for block in blocks]
     momenta = [norm.momentum for norm in norms]
     for norm in norms:
         norm.reset_running_stats()
