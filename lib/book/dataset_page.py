@@ -10,6 +10,8 @@ from plm.files import write_atomically
 
 PATH = Path(__file__).resolve().parents[2] / "chapters" / "data.md"
 
+CITATIONS = {"digits": "alpaydin1998", "reviews": "maas2011,pang2005"}  # keys in references.bib
+
 INTRO = """\
 # Data sets
 
@@ -27,7 +29,7 @@ def page() -> str:
         rows = {
             "Loaded by": f"`plm.data.{key}`",
             "Package": f"`{card.package}`",
-            "Source": card.source,
+            "Source": f"{card.source} {{cite:p}}`{CITATIONS[key]}`",
             "Licence": card.licence,
             "Size": card.size,
             "Cleaning": card.cleaning.replace("<br>", "`<br>`"),
