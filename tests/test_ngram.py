@@ -1,6 +1,8 @@
 """Count-based language models against hand numbers, a dictionary implementation, nltk, and their own invariants."""
 
+import json
 from collections import Counter, defaultdict
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -264,6 +266,19 @@ def test_counts_of_large_vocabularies_do_not_collide():
     assert model.distribution(a[:3])[59_999] == 1
     assert model.distribution([59_998, 59_999, 4])[59_999] == 1
     assert model.n_parameters == len({tuple(r[-k:]) for k in range(1, 6) for r in windows([a, b], 5).tolist()})
+
+
+def test_stored_perplexities_hold_together():
+    """More text helps every model, and Kneser-Ney beats add-k for every n and size."""
+    rows = json.loads((Path(__file__).parents[1] / "chapters/results/perplexity.json").read_text(encoding="utf-8"))
+    ours = {(r["model"], r["train_words"]): r for r in rows if "ngram_perplexity.py" in r["command"]}
+    assert ours["uniform", 0]["test"] == 9_999
+    for part in ("dev", "test"):
+        for n in range(1, 6):
+            curve = [ours[f"{n}-gram, Kneser-Ney", size][part] for size in (100_000, 300_000, 1_000_000, 5_000_000)]
+            assert curve == sorted(curve, reverse=True)
+            # With one order and plenty of text there is nothing to smooth, and the two agree.
+            assert curve[-1] <= ours[f"{n}-gram, add-k", 5_000_000][part] + 0.01
 
 
 # --- bad input ------------------------------------------------------------------------------------------------------

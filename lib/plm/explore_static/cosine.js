@@ -12,19 +12,21 @@ const make = (parent, name, attributes = {}, text = "") => {
   parent.append(node);
   return node;
 };
-const show = (x, digits = 1) => (Math.abs(x) < 0.5 * 10 ** -digits ? 0 : x).toFixed(digits).replace("-", "\u2212");
-const part = (x) => (x < 0 ? `(${show(x)})` : show(x));
+const show = (x, digits) => (Math.abs(x) < 0.5 * 10 ** -digits ? 0 : x).toFixed(digits).replace("-", "\u2212");
+const short = (x) => String(Math.round(x * 100) / 100).replace("-", "\u2212");
+const part = (x) => (x < 0 ? `(${short(x)})` : short(x));
 
 function render({ model, el }) {
   el.classList.add("plm-explorer");
   const size = 320, pad = 14;
   const state = () => model.get("state");
   const pixel = (x) => size / 2 + (x / state().limit) * (size / 2 - pad);
-  const set = (name, x, y) => {
-    const tidy = (v) => Math.round(Math.max(-state().limit, Math.min(state().limit, v)) * 10) / 10 || 0;
-    model.set("state", { ...state(), [name]: [tidy(x), tidy(y)] });
+  const put = (changes) => {
+    model.set("state", { ...state(), ...changes });
     model.save_changes();
   };
+  const tidy = (v) => Math.round(Math.max(-state().limit, Math.min(state().limit, v)) * 10) / 10 || 0;
+  const set = (name, x, y) => put({ [name]: [tidy(x), tidy(y)] });
 
   const layout = make(el, "div", { style: "display:flex; flex-wrap:wrap; gap:1rem; align-items:flex-start" });
   const left = make(layout, "div", { style: "flex:1 1 240px; max-width:340px; min-width:0" });
@@ -48,7 +50,7 @@ function render({ model, el }) {
     const tip = make(svg, "g", { tabindex: 0, role: "button", style: "cursor:grab; touch-action:none" });
     make(tip, "circle", { r: 20, fill: "transparent" }); // a target that a finger can hit
     make(tip, "circle", { r: 8, fill: COLOUR[name] });
-    const label = make(svg, "text", { style: `fill:${COLOUR[name]}; font-weight:bold; font-size:15px`, "text-anchor": "middle" }, name);
+    const label = make(svg, "text", { style: "font-weight:bold; font-size:15px", "text-anchor": "middle" }, name);
     arrows[name] = { line, tip, label };
     tip.addEventListener("pointerdown", (e) => { tip.setPointerCapture(e.pointerId); e.preventDefault(); tip.focus(); });
     tip.addEventListener("pointermove", (e) => {
@@ -89,14 +91,12 @@ function render({ model, el }) {
   rows.cosine.style.cssText = "font-weight:bold; font-size:1.15em";
   const said = make(right, "p", { class: "soft", "aria-live": "polite", style: "margin:0.3rem 0; min-height:2.8em" });
   const buttons = make(right, "div", { style: "display:flex; flex-wrap:wrap; gap:0.4rem" });
-  const turned = (degrees) => () => {
-    const [x, y] = state().a, t = (degrees * Math.PI) / 180;
-    set("b", 0.8 * (x * Math.cos(t) - y * Math.sin(t)), 0.8 * (x * Math.sin(t) + y * Math.cos(t)));
-  };
   const first = structuredClone(state());
   for (const [title, action] of [
-    ["same direction", turned(0)], ["right angle", turned(90)], ["opposite", turned(180)],
-    ["start again", () => { set("a", ...first.a); set("b", ...first.b); }],
+    ["same direction", () => put({ b: state().a.map((v) => v / 2) })],
+    ["right angle", () => put({ b: [-state().a[1] || 0, state().a[0]] })],
+    ["opposite", () => put({ b: state().a.map((v) => -v / 2 || 0) })],
+    ["start again", () => put({ a: first.a, b: first.b })],
   ]) make(buttons, "button", { type: "button" }, title).addEventListener("click", action);
 
   const draw = () => {
@@ -105,7 +105,7 @@ function render({ model, el }) {
       const { line, tip, label } = arrows[name], x = pixel(v[0]), y = size - pixel(v[1]);
       line.setAttribute("x2", x); line.setAttribute("y2", y);
       tip.setAttribute("transform", `translate(${x} ${y})`);
-      tip.setAttribute("aria-label", `Tip of ${name} at (${show(v[0])}, ${show(v[1])}). Arrow keys move it.`);
+      tip.setAttribute("aria-label", `Tip of ${name} at (${short(v[0])}, ${short(v[1])}). Arrow keys move it.`);
       const out = length[name] ? 19 / length[name] : 0;
       label.setAttribute("x", Math.min(size - 8, Math.max(8, x + v[0] * out)));
       label.setAttribute("y", Math.min(size - 6, Math.max(14, y - v[1] * out + 5)));
@@ -113,9 +113,9 @@ function render({ model, el }) {
     }
     const dot = a[0] * b[0] + a[1] * b[1], defined = length.a > 0 && length.b > 0;
     const cosine = defined ? Math.max(-1, Math.min(1, dot / (length.a * length.b))) : NaN;
-    rows.dot.textContent = `${show(a[0])}·${part(b[0])} + ${part(a[1])}·${part(b[1])} = ${show(dot, 2)}`;
+    rows.dot.textContent = `${short(a[0])}·${part(b[0])} + ${part(a[1])}·${part(b[1])} = ${short(dot)}`;
     rows.lengths.textContent = `${show(length.a, 2)}, ${show(length.b, 2)}`;
-    rows.angle.textContent = defined ? `${show((Math.acos(cosine) * 180) / Math.PI)}°` : "none";
+    rows.angle.textContent = defined ? `${show((Math.acos(cosine) * 180) / Math.PI, 1)}°` : "none";
     rows.cosine.textContent = defined ? show(cosine, 3) : "none";
     said.textContent = !defined ? "The zero vector has no direction, so it has no cosine."
       : cosine > 0.995 ? "Same direction: the lengths do not matter."
