@@ -74,6 +74,15 @@ def test_hard_digits_are_the_same_each_time_and_leave_the_global_generator_alone
     assert torch.equal(first, digits(hard=True).images)
 
 
+def test_draws_differ_and_show_the_same_digits():
+    first, second = digits(hard=True), digits(hard=True, draw=1)
+    assert torch.equal(first.labels, second.labels)
+    assert not keys(first.images) & keys(second.images)
+    assert torch.equal(digits(draw=1).images, digits().images)  # the plain digits are not drawn
+    one, two = (split_digits(data, HIGH, 300, seed=4) for data in (first, second))
+    assert torch.equal(one.pool.labels, two.pool.labels)  # one seed picks the same hands from every draw
+
+
 def test_hardening_does_nothing_when_its_knobs_are_zero():
     plain = digits().images[:5]
     same = data._harden(plain, size=8, degrees=0, shift=0, noise=0)

@@ -98,11 +98,13 @@ function render({ model, el }) {
       cells[way][0].textContent = `${percent(mean[chosen])} \u00b1 ${Math.round(100 * std[chosen])}`;
       cells[way][1].textContent = way === "scratch" ? "" : points(mean[chosen] - rows.scratch.mean[chosen]);
     }
-    const best = ways.reduce((a, b) => (rows[a].mean[chosen] >= rows[b].mean[chosen] ? a : b));
-    const gap = rows[best].mean[chosen] - rows.scratch.mean[chosen], noise = rows.scratch.std[chosen] + rows[best].std[chosen];
-    said.textContent = `${n} labelled image${n > 1 ? "s" : ""} per digit: ` + (gap > noise
-      ? `${best} wins, and the gap to scratch is wider than both bands together.`
-      : gap > 0.01 ? `${best} is ahead of scratch, but the bands overlap.` : "starting from scratch does as well.");
+    const gap = (way) => rows[way].mean[chosen] - rows.scratch.mean[chosen];
+    const ahead = ways.filter((way) => way !== "scratch" && gap(way) > 0.01);
+    const clear = ahead.filter((way) => gap(way) > rows.scratch.std[chosen] + rows[way].std[chosen]);
+    said.textContent = `${n} labelled image${n > 1 ? "s" : ""} per digit: ` + (clear.length
+      ? `${clear.join(" and ")} ${clear.length > 1 ? "beat" : "beats"} scratch by more than both bands together.`
+      : ahead.length ? `${ahead.join(" and ")} ${ahead.length > 1 ? "are" : "is"} ahead of scratch, but the bands overlap.`
+      : "starting from scratch does as well.");
     svg.setAttribute("aria-label", `Test accuracy against labelled images per digit, ${task} digits. At ${n}: ` +
       ways.map((way) => `${way} ${percent(rows[way].mean[chosen])}`).join(", ") + ".");
     const live = model.get("live");
