@@ -1,7 +1,7 @@
 """Perplexity of every n-gram model of chapter 2, for four sizes of the training text.
 
 Command: python chapters/experiments/ngram_perplexity.py
-Budget: about 3 minutes on one core, 3 GB of memory. Writes the n-gram rows of chapters/results/perplexity.json (the rows
+Budget: about 3 minutes on one core, 2.2 GB of memory. Writes the n-gram rows of chapters/results/perplexity.json (the rows
 of other models stay) and, with more detail, chapters/results/ngram_perplexity.json.
 """
 
