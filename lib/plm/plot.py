@@ -248,6 +248,6 @@ def image_grid(
         if i < len(data):
             ax.imshow(data[i], **look)
             if captions:
-                ax.set_title(captions[i], fontsize=9, fontweight="normal", loc="center", pad=2)
+                ax.set_title(captions[i], fontsize=11, fontweight="normal", loc="center", pad=2)
     fig.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
     return fig

@@ -107,12 +107,13 @@ def calibrate(model: SmallCNN, images: Tensor) -> SmallCNN:
     until they have caught up, and one that is frozen before any training never gets any.
     """
     was_training = model.training
-    blocks = [block for block in model.blocks if isinstance(block, ConvBlock) and not block.frozen]
-    norms = [block.norm for block in blocks]
+    blocks = cast(list[ConvBlock], model.blocks)
+    norms = [block.norm for block in blocks if not block.frozen]
     momenta = [norm.momentum for norm in norms]
     for norm in norms:
         norm.reset_running_stats()
-        norm.momentum = None  # a plain average, so that one batch sets the statistics
+        # A plain average, so that one batch sets the statistics.
+        norm.momentum = None
     try:
         model.train()
         model.feature_maps(images)

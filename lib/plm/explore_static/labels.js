@@ -15,7 +15,7 @@ const make = (parent, name, attributes = {}, text = "") => {
   return node;
 };
 const percent = (x) => `${Math.round(100 * x)}%`;
-const points = (x) => `${x < 0 ? "\u2212" : "+"}${Math.abs(Math.round(100 * x))}`;
+const points = (x) => { const n = Math.round(100 * x); return n ? `${n < 0 ? "\u2212" : "+"}${Math.abs(n)}` : "0"; };
 
 function render({ model, el }) {
   el.classList.add("plm-explorer");
@@ -56,7 +56,7 @@ function render({ model, el }) {
   });
 
   const table = make(side, "table"), head = make(make(table, "thead"), "tr");
-  for (const title of ["training", "test accuracy", "points over scratch"]) make(head, "th", { scope: "col" }, title);
+  for (const title of ["training", "test accuracy", "vs scratch"]) make(head, "th", { scope: "col" }, title);
   const body = make(table, "tbody"), cells = {};
   for (const way of ways) {
     const tr = make(body, "tr"), name = make(tr, "th", { scope: "row", style: "font-weight:normal; white-space:nowrap" });
