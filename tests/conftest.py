@@ -3,12 +3,14 @@
 import os
 from collections import defaultdict
 
+import matplotlib
 import pytest
 from hypothesis import settings
 
-# Kernels started by nbval inherit these, so they are set on import and not in a fixture.
+# Kernels started by nbval inherit this, so it is set on import and not in a fixture.
 os.environ["PLM_QUIET"] = "1"
-os.environ["MPLBACKEND"] = "Agg"
+# For this process only: a kernel that inherited MPLBACKEND would draw no inline figure, and its outputs would differ.
+matplotlib.use("Agg")
 
 settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
