@@ -22,19 +22,12 @@ def write_atomically(path: str | Path, data: bytes | str) -> Path:
             out.write(raw)
             out.flush()
             os.fsync(out.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())  # a temporary file is private, what replaces it is an ordinary file
         os.chmod(temporary, 0o666 & ~_umask())  # mkstemp lets only the owner read
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
     return path
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
 
 
 def _umask() -> int:
