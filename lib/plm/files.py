@@ -31,7 +31,7 @@ def write_atomically(path: str | Path, data: bytes | str) -> Path:
 
 
 def _umask() -> int:
-    mask = os.umask(0)
+    mask = os.umask(0o077)  # it can be read only by setting it
     os.umask(mask)
     return mask
 
