@@ -1,6 +1,7 @@
 """The NNLM against torch's own layers, against hand numbers, and against what must never change."""
 
 import copy
+import importlib.util
 import math
 import pickle
 from pathlib import Path
@@ -14,8 +15,14 @@ from torch import nn
 from torch.nn import functional as F
 from torch.testing import assert_close
 
+from plm.data import language_model_text
+from plm.evaluate import perplexity
+from plm.files import read_json
 from plm.ngram import KneserNey
 from plm.nnlm import NNLM, NNLMConfig, context_windows
+from plm.similarity import nearest
+from plm.train import load_checkpoint
+from plm.vocab import LANGUAGE_MODEL_SPECIALS, Vocab
 
 CHAPTERS = Path(__file__).resolve().parents[1] / "chapters"
 START, END = 1, 2
@@ -264,3 +271,63 @@ def test_bad_input_is_named(call, error, message):
 def test_bad_config_is_named(changes):
     with pytest.raises(ValueError, match=next(iter(changes))):
         NNLMConfig(**{"vocab_size": 11} | changes)
+
+
+# --- what the book ships ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def vocab() -> Vocab:
+    words = (w for s in language_model_text(1_000_000).train for w in s)
+    return Vocab.build(words, max_size=10_000, specials=LANGUAGE_MODEL_SPECIALS)
+
+
+def test_shipped_weights_give_the_stored_perplexity(vocab):
+    stored = read_json(CHAPTERS / "results" / "nnlm_perplexity.json")["checkpoint"]
+    path = CHAPTERS / "checkpoints" / stored["file"]
+    assert path.stat().st_size <= 5_000_000
+    state, config = load_checkpoint(path)
+    model = NNLM(NNLMConfig(**config))
+    model.load_state_dict(state)
+    sentences = [vocab.encode(s) for s in language_model_text(1_000_000).test[: stored["test_sentences"]]]
+    assert perplexity(model.token_log_probs(sentences)) == pytest.approx(stored["perplexity"], rel=1e-3)
+    assert stored["perplexity"] == pytest.approx(stored["perplexity_before_rounding"], rel=1e-3)
+
+
+def test_shipped_vectors_belong_to_this_vocabulary(vocab):
+    path = CHAPTERS / "checkpoints" / "nnlm_5m_vectors.safetensors"
+    assert path.stat().st_size <= 5_000_000
+    Q = load_checkpoint(path)[0]["Q"]
+    assert Q.shape == (len(vocab), 100)
+    for word, other in (("film", "movie"), ("he", "she")):
+        assert other in vocab.decode(nearest(Q[vocab[word]], Q, k=3, exclude=[vocab[word]]).ids)
+
+
+# --- the sampled loss of the experiment ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def experiment():
+    path = CHAPTERS / "experiments" / "nnlm_train.py"
+    spec = importlib.util.spec_from_file_location("nnlm_train", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_sampled_loss_with_every_word_is_the_full_loss(experiment):
+    model, targets = random_model(), torch.randint(0, 11, (64,))
+    contexts = torch.randint(0, 11, (64, 3))
+    loss = experiment.SampledLoss(targets, 11, keep=11, batch=64, seed=0)(model, contexts, targets)
+    assert_close(loss, F.cross_entropy(model(contexts), targets))
+
+
+def test_sampled_sum_is_right_on_average(experiment):
+    model, text = random_model(), torch.randint(0, 11, (200,))
+    contexts, targets = torch.tensor([[3, 4, 5]]), torch.tensor([6])
+    sampled = experiment.SampledLoss(text, 11, keep=5, batch=1, seed=0)
+    logits = model(contexts)[0]
+    with torch.no_grad():
+        sums = torch.stack([(sampled(model, contexts, targets) + logits[6]).exp() for _ in range(4000)])
+    assert sums.std() > 0
+    assert sums.mean().item() == pytest.approx(logits.exp().sum().item(), rel=0.03)
