@@ -1,7 +1,9 @@
 """The small CNN and the transfer surgery: against torch by hand, on paper, and that frozen means frozen."""
 
 import copy
+import importlib.util
 import pickle
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +13,8 @@ from torch import nn
 from torch.nn import functional as F
 from torch.testing import assert_close
 
+from plm.data import digits
+from plm.files import read_json
 from plm.train import fit, seed_everything
 from plm.vision import ConvBlock, SmallCNN, SmallCNNConfig, calibrate, transfer
 
@@ -262,3 +266,81 @@ def test_layers_that_do_not_exist(model, k):
 def test_impossible_shapes_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         SmallCNNConfig(**changes)
+
+
+# --- the stored experiment ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def experiment(monkeypatch):
+    path = Path(__file__).parents[1] / "chapters" / "experiments" / "vision_transfer.py"
+    spec = importlib.util.spec_from_file_location("vision_transfer", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "CONFIG", copy.deepcopy(module.CONFIG))
+    return module
+
+
+def check_complete(results, config):
+    ways = {"scratch", "frozen", "fine-tuned", "control"}
+    for variant in ("hard", "plain"):
+        part, n_seeds = results[variant], len(config["seeds"])
+        found = {(row["way"], row["labels"]) for row in part["labels"]}
+        assert found == {(way, n) for way in ways for n in config["labels_per_class"]}
+        assert {(r["way"], r["layers"]) for r in part["layers"]} == {
+            (w, k) for w in ways - {"scratch"} for k in (1, 2, 3)
+        }
+        for row in part["labels"] + part["layers"] + part["controls"]:
+            assert len(row["test"]) == n_seeds
+            assert all(0 <= value <= 1 for value in row["test"])
+            assert row["rate"] in config["rates"]
+
+
+def test_stored_results_belong_to_the_script(experiment):
+    results = read_json(experiment.RESULTS)
+    assert results["command"] == "python chapters/experiments/vision_transfer.py"
+    assert results["config"] == experiment.CONFIG
+    check_complete(results, experiment.CONFIG)
+
+
+def test_the_experiment_runs(experiment, monkeypatch, tmp_path):
+    small = {
+        "seeds": [0, 1],
+        "tuning_seeds": [0],
+        "rates": [1e-3],
+        "labels_per_class": [5, 20],
+        "steps": 2,
+        "marks": [0, 2],
+    }
+    pretraining = {name: {"draws": 1, "steps": 1} for name in experiment.CONFIG["pretraining"]}
+    tiny = {"long_steps": 2, "pretraining": pretraining, "augmented": {"draws": 2, "steps": 2}}
+    for name, value in (small | tiny).items():
+        monkeypatch.setitem(experiment.CONFIG, name, value)
+    monkeypatch.setattr(experiment, "RESULTS", tmp_path / "results.json")
+    experiment.main()
+    results = read_json(experiment.RESULTS)
+    check_complete(results, experiment.CONFIG)
+    assert {(c["name"], c["way"]) for c in results["hard"]["controls"]} == {
+        ("long", "scratch"),
+        ("augmented", "scratch"),
+        ("augmented", "fine-tuned"),
+        ("poor source", "frozen"),
+        ("poor source", "fine-tuned"),
+    }
+
+
+def test_no_image_of_the_experiment_is_on_both_sides(experiment, monkeypatch):
+    monkeypatch.setitem(experiment.CONFIG["pretraining"], "hard", {"draws": 3, "steps": 1})
+    task = experiment.Task("hard", seed=0)
+    parts = {"source": task.source, "source test": task.source_test, "test": task.test, "dev": task.dev}
+    parts |= {f"pool {k}": pool for k, pool in enumerate(task.pools)}
+    # The drawings differ, so images are told apart by where they stand in the original set.
+    places = {}
+    for k in range(3):
+        for i, image in enumerate(digits(hard=True, draw=k).images):
+            places[image.numpy().tobytes()] = i
+    rows = {name: {places[image.numpy().tobytes()] for image in part.images} for name, part in parts.items()}
+    assert rows["pool 0"] == rows["pool 1"] == rows["pool 2"]
+    names = ["source", "source test", "pool 0", "test", "dev"]
+    assert sum(len(rows[name]) for name in names) == len(set().union(*(rows[name] for name in names)))
+    assert len(task.source.images) == 3 * len(rows["source"])

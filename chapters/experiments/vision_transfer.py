@@ -2,13 +2,15 @@
 
     python chapters/experiments/vision_transfer.py
 
-Writes chapters/results/vision_transfer.json. About 20 CPU minutes on one thread.
+Writes chapters/results/vision_transfer.json. About 25 CPU minutes on one thread.
 
-Every way of training gets the same images, batches and number of updates, and its own learning rate: the best of RATES on
-held-out images ("dev") in runs that are not reported. The reported runs have other splits and another test set.
+Every way of training gets the same images, batches and number of updates, and its
+own learning rate: the best of RATES by mean accuracy on "dev" over the first seeds.
+No image of dev is in any test set or training set.
 
-Task B is rich, as ImageNet is: on the hard digits the source network sees ten drawings of each of its images. Two controls
-belong to that: a source network with one drawing, and a target task with ten drawings of each labelled image.
+Task B is rich, as ImageNet is: on the hard digits the source network sees ten
+drawings of each of its images. Two controls belong to that: a source network with
+one drawing, and a target task with ten drawings of each labelled image.
 """
 
 import copy
@@ -32,7 +34,7 @@ RESULTS = Path(__file__).parents[1] / "results" / "vision_transfer.json"
 SOURCE, TARGET = (0, 1, 2, 3, 4), (5, 6, 7, 8, 9)
 CONFIG = {
     "seeds": list(range(10)),
-    "tuning_seeds": [100, 101],
+    "tuning_seeds": list(range(5)),
     "rates": [1e-3, 3e-3, 1e-2],
     "labels_per_class": [1, 2, 5, 10, 20, 50],
     "steps": 200,
@@ -67,12 +69,13 @@ def joined(parts: list[Digits]) -> Digits:
 
 
 class Task:
-    """Both halves of the digits for one seed, and the network pretrained on the source half."""
+    """Both halves of the digits for one seed, and the pretrained network."""
 
     def __init__(self, variant: str, seed: int):
         plan = CONFIG["pretraining"][variant]
         draws = drawings(variant, plan["draws"])
-        # The same seed picks the same images from every drawing, so no test image is drawn again for training.
+        # The same seed picks the same images from every drawing, so no test image
+        # is drawn again for training.
         splits = [
             split_digits(data, SOURCE, CONFIG["n_source_test"], seed)
             for data in draws
@@ -82,15 +85,11 @@ class Task:
             split_digits(outer.pool, (0, 1, 2, 3, 4), CONFIG["n_test"], seed)
             for outer in outers
         ]
-        self.source, self.source_test = (
-            joined([split.pool for split in splits]),
-            splits[0].test,
-        )
+        self.source = joined([split.pool for split in splits])
+        self.source_test = splits[0].test
         self.pools = [target.pool for target in targets]
-        self.test, self.dev = (
-            targets[0].test,
-            outers[0].test,
-        )  # dev is the same for all seeds, and never tested on
+        self.test = targets[0].test
+        self.dev = outers[0].test  # the same for all seeds, and never tested on
         self.config = SmallCNNConfig(image_size=self.test.images.shape[-1])
         seed_everything(seed)
         self.pretrained = SmallCNN(self.config)
@@ -99,20 +98,19 @@ class Task:
         self.source_accuracy = score(self.pretrained, self.source_test)
 
     def few(self, labels: int, draws: int = 1) -> Digits:
-        """The labelled images: the first of each class, and the same images in further drawings."""
+        """The first images of each class, in one or more drawings."""
         return joined([per_class(pool, labels) for pool in self.pools[:draws]])
 
     def start(self, way: str, n_layers: int, seed: int) -> SmallCNN:
-        """A network for the target task. New layers are drawn from the same seed whichever way is asked for."""
+        """A network for the target task; new layers depend on the seed alone."""
         seed_everything(1000 + seed)
         if way in ("frozen", "fine-tuned"):
             return transfer(
                 self.pretrained, len(TARGET), n_layers, freeze=way == "frozen"
             )
         model = SmallCNN(self.config)
-        if (
-            way == "control"
-        ):  # random layers, with statistics from many images so that their outputs have a sane scale
+        if way == "control":
+            # Random layers, with statistics that give outputs a sane scale.
             calibrate(model, self.source.images[:1000])
             for block in model.blocks[:n_layers]:
                 block.freeze()
@@ -128,7 +126,7 @@ def train(
     seed: int,
     **watch,
 ) -> None:
-    """Cross-entropy and Adam; the order of the batches depends on the seed alone."""
+    """Cross-entropy and Adam; the batches depend on the seed alone."""
     batches = Batches(*data, batch_size=batch_size, seed=seed)
     fit(
         model,
@@ -145,77 +143,51 @@ def score(model: SmallCNN, data: Digits) -> float:
 
 
 def run(task: Task, arm: dict, rate: float, seed: int, marks=()) -> dict:
-    """Train once; accuracy on dev and test at the end, and at `marks` as it is and with fresh statistics."""
+    """Train once; accuracy on dev and test at the end, and on test at `marks`.
+
+    At the marks, twice: as the network is, and with fresh running statistics.
+    """
     few = task.few(arm["labels"], arm.get("draws", 1))
     model = task.start(arm["way"], arm["layers"], seed)
     curve, fresh = [], []
 
     def measure() -> float:
         if marks:
-            fresh.append(
-                score(calibrate(copy.deepcopy(model), few.images), task.test)
-            )
+            calibrated = calibrate(copy.deepcopy(model), few.images)
+            fresh.append(score(calibrated, task.test))
         curve.append(score(model, task.test))
         return curve[-1]
 
-    steps = arm.get("steps", CONFIG["steps"])
-    train(
-        model,
-        few,
-        steps,
-        rate,
-        CONFIG["batch_size"],
-        seed,
-        evaluate=measure,
-        evaluate_at=marks,
-    )
+    steps, size = arm.get("steps", CONFIG["steps"]), CONFIG["batch_size"]
+    train(model, few, steps, rate, size, seed, evaluate=measure, evaluate_at=marks)
     result = {"dev": score(model, task.dev), "test": curve[-1]}
     return result | ({"curve": curve, "fresh": fresh} if marks else {})
 
 
-def measure_arm(tasks: list[Task], tuning: list[Task], arm: dict, marks=()) -> dict:
-    """Choose the learning rate by mean accuracy on dev, then train once per seed."""
+def measure_arm(tasks: list[Task], arm: dict, marks=()) -> dict:
+    """Choose the learning rate by accuracy on dev, then train with every seed."""
 
-    def on_dev(rate: float) -> float:
-        return float(
-            np.mean(
-                [
-                    run(t, arm, rate, s)["dev"]
-                    for t, s in zip(tuning, CONFIG["tuning_seeds"])
-                ]
-            )
-        )
+    @functools.cache
+    def trained(rate: float, seed: int) -> dict:
+        return run(tasks[seed], arm, rate, seed, marks)
 
-    dev = {rate: on_dev(rate) for rate in arm.get("rates", CONFIG["rates"])}
-    rate = max(dev, key=lambda r: dev[r])
-    runs = [run(t, arm, rate, s, marks) for t, s in zip(tasks, CONFIG["seeds"])]
-    record = arm | {
-        "rate": rate,
-        "dev": list(dev.values()),
-        "test": [r["test"] for r in runs],
+    rates, seeds = arm.get("rates", CONFIG["rates"]), CONFIG["tuning_seeds"]
+    dev = {
+        rate: np.mean([trained(rate, s)["dev"] for s in seeds]) for rate in rates
     }
-    if marks:
-        record |= {
-            "curve": [r["curve"] for r in runs],
-            "fresh": [r["fresh"] for r in runs],
-        }
-    print(
-        f"{arm} rate {rate:g}: {np.mean(record['test']):.3f} ± {np.std(record['test'], ddof=1):.3f}",
-        flush=True,
-    )
+    rate = max(dev, key=lambda r: dev[r])
+    runs = [trained(rate, seed) for seed in CONFIG["seeds"]]
+    names = ["test", *(["curve", "fresh"] if marks else [])]
+    record = arm | {"rate": rate, "dev": [float(value) for value in dev.values()]}
+    record |= {name: [r[name] for r in runs] for name in names}
+    mean, std = np.mean(record["test"]), np.std(record["test"], ddof=1)
+    print(f"{arm} rate {rate:g}: {mean:.3f} ± {std:.3f}", flush=True)
     return record
-
-
-def tasks_of(variant: str) -> tuple[list[Task], list[Task]]:
-    tasks, tuning = (
-        [Task(variant, s) for s in CONFIG[key]] for key in ("seeds", "tuning_seeds")
-    )
-    return tasks, tuning
 
 
 def study(variant: str, save: Callable[[dict], None]) -> None:
     """All runs on one variant of the digits; `save` is called after each arm."""
-    tasks, tuning = tasks_of(variant)
+    tasks = [Task(variant, seed) for seed in CONFIG["seeds"]]
     compared = CONFIG["marks_at_labels"][variant]
     out = {
         "source_accuracy": [t.source_accuracy for t in tasks],
@@ -224,17 +196,12 @@ def study(variant: str, save: Callable[[dict], None]) -> None:
         "controls": [],
     }
 
-    def add(
-        part: str,
-        arm: dict,
-        marks=(),
-        on: tuple[list[Task], list[Task]] = (tasks, tuning),
-    ) -> dict:
-        out[part].append(measure_arm(*on, arm, marks))
+    def add(part: str, arm: dict, marks=(), on: list[Task] = tasks) -> dict:
+        out[part].append(measure_arm(on, arm, marks))
         save(out)
         return out[part][-1]
 
-    # The number of labels shown in the chapter's main figures comes first, then the rest.
+    # The number of labels of the chapter's main figures comes first.
     for labels in sorted(CONFIG["labels_per_class"], key=lambda n: n != compared):
         for way in ("scratch", "frozen", "fine-tuned", "control"):
             marks = CONFIG["marks"][:-1] if labels == compared else ()
@@ -262,8 +229,8 @@ def study(variant: str, save: Callable[[dict], None]) -> None:
                 "controls",
                 same | {"name": "augmented", "way": way} | CONFIG["augmented"],
             )
-        poor = tasks_of("poor")
-        out["poor_source_accuracy"] = [t.source_accuracy for t in poor[0]]
+        poor = [Task("poor", seed) for seed in CONFIG["seeds"]]
+        out["poor_source_accuracy"] = [t.source_accuracy for t in poor]
         for way in ("frozen", "fine-tuned"):
             add("controls", same | {"name": "poor source", "way": way}, on=poor)
 
