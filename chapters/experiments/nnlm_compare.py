@@ -1,9 +1,14 @@
-"""Compare the trained NNLMs of chapter 3 with the best n-gram model, alone and mixed, and pack what the book ships.
+"""Compare the trained NNLMs of chapter 3 with the best n-gram model, alone and
+mixed, and pack what the book ships.
 
-Command: python chapters/experiments/nnlm_compare.py RUNS (and, to renew one size only: 1m or 5m)
-Budget: about 5 minutes on one core, 4 GB of memory. RUNS is the folder with the results and weights of
-`nnlm_train.py`, named 1m-seed0 … 1m-seed2 and 5m-seed0. Writes chapters/results/nnlm_perplexity.json, the NNLM rows of
-chapters/results/perplexity.json (the rows of other models stay), and chapters/checkpoints/nnlm*.safetensors.
+Command: python chapters/experiments/nnlm_compare.py RUNS
+(and, to renew one size only, 1m or 5m)
+Budget: about 5 minutes on one core, 4 GB of memory.
+
+RUNS is the folder with the results and weights of `nnlm_train.py`, named 1m-seed0 …
+1m-seed2 and 5m-seed0. Writes chapters/results/nnlm_perplexity.json, the NNLM rows of
+chapters/results/perplexity.json (the rows of other models stay), and
+chapters/checkpoints/nnlm*.safetensors.
 """
 
 import json
@@ -31,7 +36,9 @@ SLICE = 500  # first sentences of the test part, for the test of the shipped wei
 def mix(ours: np.ndarray, theirs: np.ndarray, weight: float) -> float:
     """Perplexity of the average of two models' probabilities, token by token."""
     with np.errstate(divide="ignore"):
-        return perplexity(np.logaddexp(np.log(weight) + ours, np.log1p(-weight) + theirs))
+        return perplexity(
+            np.logaddexp(np.log(weight) + ours, np.log1p(-weight) + theirs)
+        )
 
 
 def load(path: Path) -> NNLM:
@@ -42,16 +49,22 @@ def load(path: Path) -> NNLM:
     return model.eval()
 
 
-def tuned_kneser_ney(train: list, dev: list, V: int) -> tuple[KneserNey, list[dict]]:
-    """The best n-gram model on dev: n = 3, 4, 5 with three estimated discounts, with one, and for n = 5 with fixed ones.
+def tuned_kneser_ney(
+    train: list, dev: list, V: int
+) -> tuple[KneserNey, list[dict]]:
+    """The best n-gram model on dev: n = 3, 4, 5 with three estimated discounts,
+    with one, and for n = 5 with fixed ones.
 
-    On five million words only the kind of discounts is tried that is best on one million.
+    On five million words only the kind of discounts is tried that is best on one
+    million.
     """
     tried: list[dict] = []
     best: tuple[float, KneserNey | None] = (np.inf, None)
     choices: list[tuple[int, str | float]] = [(n, "modified") for n in (3, 4, 5)]
     if len(train) < 200_000:
-        choices += [(n, "single") for n in (3, 4, 5)] + [(5, d) for d in (0.6, 0.7, 0.8, 0.9)]
+        choices += [(n, "single") for n in (3, 4, 5)] + [
+            (5, d) for d in (0.6, 0.7, 0.8, 0.9)
+        ]
     for n, discount in choices:
         model = KneserNey(n, V, discount).fit(train)
         tried.append(
@@ -91,13 +104,18 @@ def compare(runs: Path, size: str, encode) -> dict:
                 "mixture_by_weight_dev": [round(p, 3) for p in by_weight],
                 "mixture_dev": min(by_weight),
                 "mixture_test": mix(ours_test, kn_test, weight),
-                "wins": float((ours_test > kn_test).mean()),  # share of tokens to which the NNLM gives more
+                "wins": float(
+                    (ours_test > kn_test).mean()
+                ),  # share of tokens to which the NNLM gives more
             }
         )
         print(
             size,
             path.stem,
-            {k: rows[-1][k] for k in ("dev", "test", "mixture_weight", "mixture_test")},
+            {
+                k: rows[-1][k]
+                for k in ("dev", "test", "mixture_weight", "mixture_test")
+            },
             flush=True,
         )
     return {
@@ -115,11 +133,15 @@ def compare(runs: Path, size: str, encode) -> dict:
 
 
 class Encode:
-    """Sentences of words to sentences of ids, with the vocabulary of the book's language models."""
+    """Sentences of words to sentences of ids, with the vocabulary of the book's
+    language models.
+    """
 
     def __init__(self):
         words = (w for s in language_model_text(1_000_000).train for w in s)
-        self.vocab = Vocab.build(words, max_size=10_000, specials=LANGUAGE_MODEL_SPECIALS)
+        self.vocab = Vocab.build(
+            words, max_size=10_000, specials=LANGUAGE_MODEL_SPECIALS
+        )
 
     def __call__(self, sentences: list) -> list:
         return [self.vocab.encode(s) for s in sentences]
@@ -148,11 +170,13 @@ def table_rows(result: dict) -> list[dict]:
 
 
 def pack(runs: Path, encode: Encode) -> dict:
-    """Write the shipped files in half precision; return what they must give back."""
+    """Write the shipped files in half precision; return what they must reach."""
     best = runs / "1m-seed0.json"  # the first seed, not the luckiest
     model = load(best.with_suffix(".safetensors"))
     path = CHAPTERS / "checkpoints" / "nnlm.safetensors"
-    save_checkpoint(path, model, load_checkpoint(best.with_suffix(".safetensors"))[1], half=True)
+    save_checkpoint(
+        path, model, load_checkpoint(best.with_suffix(".safetensors"))[1], half=True
+    )
     # Of the model of five million words the chapter only needs the word vectors.
     vectors = torch.nn.Module()
     large, config = load_checkpoint(runs / "5m-seed0.safetensors")
@@ -169,7 +193,9 @@ def pack(runs: Path, encode: Encode) -> dict:
         "run": best.stem,
         "test_sentences": SLICE,
         "perplexity": round(perplexity(load(path).token_log_probs(test)), 3),
-        "perplexity_before_rounding": round(perplexity(model.token_log_probs(test)), 3),
+        "perplexity_before_rounding": round(
+            perplexity(model.token_log_probs(test)), 3
+        ),
     }
 
 
@@ -184,14 +210,20 @@ def main() -> None:
         for key in ("test", "mixture_test"):
             scores = [r[key] for r in result["runs"]]
             result[f"{key}_mean"] = float(np.mean(scores))
-            result[f"{key}_std"] = float(mean_and_spread(scores).std) if len(scores) > 1 else None
+            result[f"{key}_std"] = (
+                float(mean_and_spread(scores).std) if len(scores) > 1 else None
+            )
     result = {"command": COMMAND, "sizes": sizes, "checkpoint": pack(runs, encode)}
     write_atomically(
         CHAPTERS / "results" / "nnlm_perplexity.json",
         json.dumps(result, indent=1) + "\n",
     )
     path = CHAPTERS / "results" / "perplexity.json"
-    others = [r for r in read_json(path) if r["command"] != COMMAND] if path.exists() else []
+    others = (
+        [r for r in read_json(path) if r["command"] != COMMAND]
+        if path.exists()
+        else []
+    )
     rows = [row for result in sizes.values() for row in table_rows(result)]
     write_atomically(path, json.dumps(others + rows, indent=1) + "\n")
 

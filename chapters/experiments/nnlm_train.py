@@ -1,18 +1,22 @@
-"""Train one NNLM on film reviews and store its dev curve, its test perplexity and its weights.
+"""Train one NNLM on film reviews; store dev curve, test perplexity and weights.
 
-The runs of chapter 3, one thread each (RUNS is any folder; seeds 0, 1 and 2 for a million words):
+The runs of chapter 3, one thread each (RUNS is any folder; seeds 0, 1 and 2 for a
+million words):
 
     python chapters/experiments/nnlm_train.py --out RUNS/1m-seed0.json --seed 0
-    python chapters/experiments/nnlm_train.py --out RUNS/5m-seed0.json --words 5000000 --epochs 2 \\
-        --d-hidden 200 --dropout 0.1 --batch 1024
+    python chapters/experiments/nnlm_train.py --out RUNS/5m-seed0.json \\
+        --words 5000000 --epochs 2 --d-hidden 200 --dropout 0.1 --batch 1024
 
-Budget: about 5 minutes of one core per seed for a million words, 8 for five million. An interrupted run goes on from its
-last finished epoch. Nothing here is needed to read or to re-execute the chapter.
+Budget: about 5 minutes of one core per seed for a million words, 8 for five
+million. An interrupted run goes on from its last finished epoch. Nothing here is
+needed to read or to re-execute the chapter.
 
-What led to these settings, all on the dev part of a million words, three epochs, dropout 0.2: a context of 5 and vectors of
-100 were better than 4 and 64 (124.3 against 135.3 after one epoch, with learning rates 4e-3 and 2e-3); the sampled loss lost
-nothing against the full one (107.0 with --sampled 1500, 107.6 with the full sum) and took less than half the time. More epochs
-then called for more dropout. bfloat16 was tried and is slower on a CPU without matrix units.
+What led to these settings, all on the dev part of a million words, three epochs,
+dropout 0.2: a context of 5 and vectors of 100 were better than 4 and 64 (124.3
+against 135.3 after one epoch, with learning rates 4e-3 and 2e-3); the sampled loss
+lost nothing against the full one (107.0 with --sampled 1500, 107.6 with the full
+sum) and took less than half the time. More epochs then called for more dropout.
+bfloat16 was tried and is slower on a CPU without matrix units.
 """
 
 import argparse
@@ -36,22 +40,35 @@ V = 10_000
 
 
 class SampledLoss:
-    """Cross entropy with the sum over V words estimated from about `keep` of them: five to ten times faster than all V.
+    """Cross entropy with the sum over V words estimated from about `keep` of them:
+    five to ten times faster than all V.
 
-    Each batch draws one set of words: word j with probability k_j = min(1, c * frequency_j ** 0.5), and every target of the
-    batch. A word that comes in with probability pi_j counts 1 / pi_j times in the sum, which makes the sum right on
-    average (Horvitz-Thompson); the target of an example is always there and counts once. The idea is that of Bengio and
-    Senecal 2003, who trained this model that way. Perplexities are always measured with the full sum.
+    Each batch draws one set of words: word j with probability k_j = min(1, c *
+    frequency_j ** 0.5), and every target of the batch. A word that comes in with
+    probability pi_j counts 1 / pi_j times in the sum, which makes the sum right on
+    average (Horvitz-Thompson); the target of an example is always there and counts
+    once. The idea is that of Bengio and Senecal 2003, who trained this model that
+    way. Perplexities are always measured with the full sum.
     """
 
-    def __init__(self, targets: Tensor, vocab_size: int, keep: int, batch: int, seed: int):
-        frequency = (torch.bincount(targets, minlength=vocab_size) + 0.1) / len(targets)
+    def __init__(
+        self, targets: Tensor, vocab_size: int, keep: int, batch: int, seed: int
+    ):
+        frequency = (torch.bincount(targets, minlength=vocab_size) + 0.1) / len(
+            targets
+        )
         weight, low, high = frequency.sqrt(), 0.0, 1e9
         for _ in range(100):  # bisection for c
             middle = (low + high) / 2
-            low, high = (middle, high) if (middle * weight).clamp(max=1).sum() < keep else (low, middle)
+            low, high = (
+                (middle, high)
+                if (middle * weight).clamp(max=1).sum() < keep
+                else (low, middle)
+            )
         self.draw = (low * weight).clamp(max=1)
-        self.log_pi = (1 - (1 - self.draw) * (1 - frequency).clamp(min=0) ** (batch - 1)).log()
+        self.log_pi = (
+            1 - (1 - self.draw) * (1 - frequency).clamp(min=0) ** (batch - 1)
+        ).log()
         self.generator = torch.Generator().manual_seed(seed)
 
     def __call__(self, model: NNLM, contexts: Tensor, targets: Tensor) -> Tensor:
@@ -66,7 +83,9 @@ class SampledLoss:
             model.U.index_select(0, words),
             (model.b - self.log_pi).index_select(0, words),
         )
-        own = torch.zeros_like(logits).scatter_(1, place[targets, None], self.log_pi[targets, None])
+        own = torch.zeros_like(logits).scatter_(
+            1, place[targets, None], self.log_pi[targets, None]
+        )
         return F.cross_entropy(logits + own, place[targets])
 
 
@@ -88,7 +107,10 @@ def train(args: argparse.Namespace) -> dict:
         V,
         specials=LANGUAGE_MODEL_SPECIALS,
     )
-    encoded = {part: [vocab.encode(s) for s in getattr(text, part)] for part in ("train", "dev", "test")}
+    encoded = {
+        part: [vocab.encode(s) for s in getattr(text, part)]
+        for part in ("train", "dev", "test")
+    }
     config = NNLMConfig(
         len(vocab),
         args.context,
@@ -99,8 +121,14 @@ def train(args: argparse.Namespace) -> dict:
     )
     contexts, targets = context_windows(encoded["train"], config.context)
     model = NNLM(config).start_from_counts(targets)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=args.weight_decay, fused=True)
-    sampled = SampledLoss(targets, len(vocab), args.sampled, args.batch, args.seed) if args.sampled else None
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=args.lr, weight_decay=args.weight_decay, fused=True
+    )
+    sampled = (
+        SampledLoss(targets, len(vocab), args.sampled, args.batch, args.seed)
+        if args.sampled
+        else None
+    )
     steps_per_epoch = len(targets) // args.batch
     curve: list[dict] = []
 
@@ -138,14 +166,17 @@ def train(args: argparse.Namespace) -> dict:
             total += loss.item()
             if i % 500 == 499:
                 speed = (i + 1) * args.batch / (time.perf_counter() - started)
+                so_far = np.exp(total / (i + 1))
+                done = f"{i + 1}/{steps_per_epoch}"
                 print(
-                    f"  {i + 1}/{steps_per_epoch} train {np.exp(total / (i + 1)):.1f} {speed:.0f} words/s",
-                    flush=True,
+                    f"  {done} train {so_far:.1f} {speed:.0f} words/s", flush=True
                 )
         curve.append(
             {
                 "epoch": epoch + 1,
-                "train_perplexity": round(float(np.exp(total / steps_per_epoch)), 2),
+                "train_perplexity": round(
+                    float(np.exp(total / steps_per_epoch)), 2
+                ),
                 "dev_perplexity": round(perplexity(model, encoded["dev"]), 3),
                 "wall_minutes": round((time.perf_counter() - started) / 60, 2),
                 "cpu_minutes": round((time.process_time() - cpu) / 60, 2),
@@ -178,7 +209,9 @@ def train(args: argparse.Namespace) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--words", type=int, default=1_000_000)
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--seed", type=int, default=0)
@@ -211,7 +244,9 @@ def main() -> None:
     )
     args = parser.parse_args()
     if args.direct and args.sampled:
-        parser.error("the sampled loss leaves out W: give --sampled 0 with --direct")
+        parser.error(
+            "the sampled loss leaves out W: give --sampled 0 with --direct"
+        )
     result = train(args)
     write_atomically(args.out, json.dumps(result, indent=1))
     print(args.out.stem, "test", result["test_perplexity"], flush=True)

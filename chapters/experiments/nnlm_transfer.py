@@ -1,10 +1,15 @@
-"""Do the word vectors of the NNLM help a sentiment classifier that has few labels? Random, frozen and fine-tuned vectors.
+"""Do the word vectors of the NNLM help a sentiment classifier that has few labels?
+Random, frozen and fine-tuned vectors.
 
 Command: python chapters/experiments/nnlm_transfer.py
-Budget: about 4 minutes on one core. Needs chapters/checkpoints/nnlm*.safetensors; writes
-chapters/results/nnlm_transfer.json: test accuracy for 100, 500 and 2,000 labels, ten seeds each (a seed draws the labelled
-sentences, the random vectors and the batches; the same seed means the same sentences for every way). The learning rate
-and the number of steps are those that serve the *random* vectors best on the dev part; every other way has to live with them.
+Budget: about 4 minutes on one core.
+
+Needs chapters/checkpoints/nnlm*.safetensors; writes
+chapters/results/nnlm_transfer.json: test accuracy for 100, 500 and 2,000 labels,
+ten seeds each (a seed draws the labelled sentences, the random vectors and the
+batches; the same seed means the same sentences for every way). The learning rate
+and the number of steps are those that serve the *random* vectors best on the dev
+part; every other way has to live with them.
 """
 
 import json
@@ -29,7 +34,9 @@ LABELS, SEEDS = (100, 500, 2000), range(10)
 
 
 class MeanOfVectors(nn.Module):
-    """A sentence is the average of its words' vectors; a linear layer on top says negative or positive."""
+    """A sentence is the average of its words' vectors; a linear layer on top says
+    negative or positive.
+    """
 
     def __init__(self, Q: Tensor, frozen: bool):
         super().__init__()
@@ -37,7 +44,9 @@ class MeanOfVectors(nn.Module):
         self.head = nn.Linear(Q.shape[1], 2)
 
     def forward(self, bags: Tensor) -> Tensor:
-        """bags: (B, V), the share of each word in the sentence. Returns logits (B, 2)."""
+        """bags: (B, V), the share of each word in the sentence. Returns logits (B,
+        2).
+        """
         return self.head(bags @ self.Q)
 
 
@@ -52,7 +61,9 @@ def bags_and_labels(split: str, vocab: Vocab) -> tuple[Tensor, Tensor]:
 
 
 def standardise(Q: Tensor) -> Tensor:
-    """Centre and scale a table of vectors, so that one learning rate suits them all."""
+    """Centre and scale a table of vectors, so that one learning rate suits them
+    all.
+    """
     return (Q - Q.mean(0)) / Q.std()
 
 
@@ -90,14 +101,24 @@ def main() -> None:
         10_000,
         specials=LANGUAGE_MODEL_SPECIALS,
     )
-    train, dev, test = (bags_and_labels(f"rt_{part}", vocab) for part in ("train", "dev", "test"))
+    train, dev, test = (
+        bags_and_labels(f"rt_{part}", vocab) for part in ("train", "dev", "test")
+    )
     tables = {
-        "1M": standardise(load_checkpoint(CHAPTERS / "checkpoints" / "nnlm.safetensors")[0]["Q"]),
-        "5M": standardise(load_checkpoint(CHAPTERS / "checkpoints" / "nnlm_5m_vectors.safetensors")[0]["Q"]),
+        "1M": standardise(
+            load_checkpoint(CHAPTERS / "checkpoints" / "nnlm.safetensors")[0]["Q"]
+        ),
+        "5M": standardise(
+            load_checkpoint(
+                CHAPTERS / "checkpoints" / "nnlm_5m_vectors.safetensors"
+            )[0]["Q"]
+        ),
     }
 
     def random_table(seed: int) -> Tensor:
-        return torch.randn(tables["5M"].shape, generator=torch.Generator().manual_seed(seed))
+        return torch.randn(
+            tables["5M"].shape, generator=torch.Generator().manual_seed(seed)
+        )
 
     tuning = []
     for lr in (3e-3, 1e-2, 3e-2):
@@ -116,7 +137,9 @@ def main() -> None:
                         seed,
                     )
                 )
-            tuning.append({"lr": lr, "steps": steps, "dev": round(statistics.mean(scores), 4)})
+            tuning.append(
+                {"lr": lr, "steps": steps, "dev": round(statistics.mean(scores), 4)}
+            )
     best = max(tuning, key=lambda t: t["dev"])
     print(best, flush=True)
 
@@ -135,12 +158,18 @@ def main() -> None:
                     f"fine-tuned, {name}": (Q, False),
                 }
             for way, (Q, frozen) in ways.items():
-                score = classify(Q, frozen, labelled, test, best["lr"], best["steps"], seed)
-                results.setdefault(way, {}).setdefault(n, []).append(round(score, 4))
+                score = classify(
+                    Q, frozen, labelled, test, best["lr"], best["steps"], seed
+                )
+                results.setdefault(way, {}).setdefault(n, []).append(
+                    round(score, 4)
+                )
             present = (labelled[0] > 0).numpy()
             logistic = LogisticRegression(max_iter=1000).fit(present, labelled[1])
             score = float(logistic.score((test[0] > 0).numpy(), test[1]))
-            results.setdefault("bag of words", {}).setdefault(n, []).append(round(score, 4))
+            results.setdefault("bag of words", {}).setdefault(n, []).append(
+                round(score, 4)
+            )
         print(
             n,
             {way: round(statistics.mean(r[n]), 3) for way, r in results.items()},
