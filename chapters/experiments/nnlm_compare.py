@@ -6,8 +6,8 @@ Command: python chapters/experiments/nnlm_compare.py RUNS
 Budget: about 5 minutes on one core, 4 GB of memory.
 
 RUNS is the folder with the results and weights of `nnlm_train.py`, named 1m-seed0 …
-1m-seed2 and 5m-seed0. Writes chapters/results/nnlm_perplexity.json, the NNLM rows of
-chapters/results/perplexity.json (the rows of other models stay), and
+1m-seed2 and 5m-seed0. Writes chapters/results/nnlm_perplexity.json, the NNLM rows
+of chapters/results/perplexity.json (the rows of other models stay), and
 chapters/checkpoints/nnlm*.safetensors.
 """
 
