@@ -58,6 +58,16 @@ def test_heatmap_writes_each_number_legibly():
         plot.heatmap([[1]], ["a", "b"], ["c"], title="t")
 
 
+def test_heatmaps_with_the_same_limits_give_a_value_one_colour():
+    images = [
+        plot.heatmap(matrix, ["a"], ["b", "c"], title="t", limits=(0, 1)).images[0]
+        for matrix in ([[0, 1]], [[0.5, 0.6]])
+    ]
+    assert [image.get_clim() for image in images] == [(0, 1)] * 2
+    own = plot.heatmap([[0.5, 0.6]], ["a"], ["b", "c"], title="t").images[0]
+    assert own.get_clim() == (0.5, 0.6)
+
+
 def drawn(figure):
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")

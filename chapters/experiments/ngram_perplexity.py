@@ -19,7 +19,7 @@ from plm.vocab import LANGUAGE_MODEL_SPECIALS, Vocab
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 COMMAND = "python chapters/experiments/ngram_perplexity.py"
 SIZES = (100_000, 300_000, 1_000_000, 5_000_000)
-ADD_K = (1, 0.1, 0.01, 0.001)
+ADD_K = (1, 0.1, 0.01, 0.003, 0.001, 0.0001)
 
 
 def main() -> None:

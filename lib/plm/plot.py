@@ -164,16 +164,20 @@ def heatmap(
     title: str,
     fmt: str | None = "{:.2f}",
     diverging: bool = False,
+    limits: tuple[float, float] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """A matrix as colours, the number written in each cell (`fmt=None` leaves it out); `diverging` centres white on 0."""
+    """A matrix as colours, the number written in each cell (`fmt=None` leaves it out); `diverging` centres white on 0.
+
+    limits: the values at the two ends of the colour scale, so that several matrices can share one; else the data's own.
+    """
     data = np.asarray(values, dtype=float)
     if data.shape != (len(rows), len(columns)):
         raise ValueError(f"the matrix is {data.shape}, but there are {len(rows)} row and {len(columns)} column names")
     ax = ax or plt.subplots(figsize=(WIDTH, 1.3 + 0.45 * len(rows)))[1]
     bound = np.nanmax(np.abs(data)) or 1.0
-    limits: dict[str, Any] = {"vmin": -bound, "vmax": bound, "cmap": DIVERGING} if diverging else {"cmap": SEQUENTIAL}
-    image = ax.imshow(data, aspect="auto", **limits)
+    low, high = limits or ((-bound, bound) if diverging else (None, None))
+    image = ax.imshow(data, aspect="auto", vmin=low, vmax=high, cmap=DIVERGING if diverging else SEQUENTIAL)
     if fmt is not None:
         for (i, j), value in np.ndenumerate(data):
             r, g, b, _ = image.cmap(image.norm(value))
