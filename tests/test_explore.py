@@ -35,7 +35,7 @@ def test_a_state_cannot_end_its_script():
     nasty = {"text": "</script><script>alert(1)</script> é 中"}
     page = explorer(nasty).to_html()
     assert page.count("</script>") == 1
-    state = re.search(r"const state = (.*);\n", page)[1]
+    state = re.search(r"const state = (\{.*);\n", page)[1]
     assert json.loads(state) == nasty
 
 
