@@ -9,6 +9,8 @@ from hypothesis import settings
 
 # Kernels started by nbval inherit this, so it is set on import and not in a fixture.
 os.environ["PLM_QUIET"] = "1"
+# Each worker has one core: threads would only wait for one another, and sums would depend on their number.
+os.environ["OMP_NUM_THREADS"] = "1"
 # For this process only: a kernel that inherited MPLBACKEND would draw no inline figure, and its outputs would differ.
 matplotlib.use("Agg")
 
