@@ -61,7 +61,7 @@ def use_style() -> None:
             # An opaque ground keeps dark text legible when the page around the figure is dark.
             "figure.facecolor": "white",
             "savefig.facecolor": "white",
-            "font.size": 11,
+            "font.size": 12.5,  # 8 pixels high on a phone
             "font.sans-serif": [
                 "DejaVu Sans",
                 "Noto Sans CJK SC",
@@ -69,7 +69,7 @@ def use_style() -> None:
                 "PingFang SC",
                 "Microsoft YaHei",
             ],
-            "axes.titlesize": 12,
+            "axes.titlesize": 13,
             "axes.titleweight": "bold",
             "axes.titlelocation": "left",
             "axes.spines.top": False,
@@ -182,7 +182,7 @@ def heatmap(
         for (i, j), value in np.ndenumerate(data):
             r, g, b, _ = image.cmap(image.norm(value))
             dark = 0.299 * r + 0.587 * g + 0.114 * b < 0.5
-            ax.text(j, i, fmt.format(value), ha="center", va="center", color="white" if dark else "black", fontsize=10)
+            ax.text(j, i, fmt.format(value), ha="center", va="center", color="white" if dark else "black", fontsize=11)
     ax.set_xticks(range(len(columns)), columns)
     ax.set_yticks(range(len(rows)), rows)
     ax.grid(visible=False)
