@@ -1,4 +1,7 @@
-"""Set-up for all tests: quiet and off-screen, repeatable hypothesis, and the time each notebook took."""
+"""The pytest plugin of this repository: quiet and off-screen, repeatable hypothesis, and the time each notebook took.
+
+Loaded by `addopts` in pyproject.toml, so that it holds for notebooks tested alone as well.
+"""
 
 import os
 from collections import defaultdict
