@@ -271,6 +271,10 @@ def test_impossible_shapes_are_refused(changes, message):
 # --- the stored experiment ------------------------------------------------------------------------------------------
 
 
+def no_training(*args, **kwargs):
+    raise AssertionError("what the results file holds must not be trained again")
+
+
 @pytest.fixture
 def experiment(monkeypatch):
     path = Path(__file__).parents[1] / "chapters" / "experiments" / "vision_transfer.py"
@@ -301,6 +305,21 @@ def test_stored_results_belong_to_the_script(experiment):
     assert results["command"] == "python chapters/experiments/vision_transfer.py"
     assert results["config"] == experiment.CONFIG
     check_complete(results, experiment.CONFIG)
+    for variant in ("hard", "plain"):
+        for row in results[variant]["labels"] + results[variant]["layers"] + results[variant]["controls"]:
+            rates = row.get("rates", experiment.CONFIG["rates"])
+            assert row["rate"] == experiment.best_rate(dict(zip(rates, row["dev"], strict=True)))
+
+
+def test_the_best_rate_is_the_larger_of_equals(experiment):
+    assert experiment.best_rate({1e-3: 0.9, 3e-3: 0.9, 1e-2: 0.8}) == 3e-3
+    assert experiment.best_rate({1e-3: 0.90004, 3e-3: 0.90003, 1e-2: 0.8}) == 3e-3  # equal as stored
+    assert experiment.best_rate({1e-3: 0.91, 3e-3: 0.9, 1e-2: 0.9}) == 1e-3
+
+
+def test_rich_and_poor_sources_differ_in_their_drawings_alone(experiment):
+    plan = experiment.CONFIG["pretraining"]
+    assert plan["poor"] == {**plan["hard"], "draws": 1}
 
 
 def test_the_experiment_runs(experiment, monkeypatch, tmp_path):
@@ -327,6 +346,21 @@ def test_the_experiment_runs(experiment, monkeypatch, tmp_path):
         ("poor source", "frozen"),
         ("poor source", "fine-tuned"),
     }
+    # A second run finds everything in the file, and trains the source networks at most.
+    experiment.earlier.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(experiment, "measure_arm", no_training)
+        experiment.main()
+    again = read_json(experiment.RESULTS)
+    assert again.pop("cpu_minutes") >= results.pop("cpu_minutes")
+    assert again == results
+    # A changed plan makes the old numbers worthless.
+    experiment.earlier.cache_clear()
+    monkeypatch.setitem(experiment.CONFIG, "steps", 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(experiment, "measure_arm", no_training)
+        with pytest.raises(AssertionError, match="trained again"):
+            experiment.main()
 
 
 def test_no_image_of_the_experiment_is_on_both_sides(experiment, monkeypatch):

@@ -4,6 +4,8 @@
 
 Writes chapters/results/vision_transfer.json. About 25 CPU minutes on one thread.
 
+An interrupted run goes on: what the results file holds of the same plan is kept.
+
 Every way of training gets the same images, batches and number of updates, and its
 own learning rate: the best of RATES by mean accuracy on "dev" over the first seeds.
 No image of dev is in any test set or training set.
@@ -26,7 +28,7 @@ from torch.nn import functional as F
 
 from plm.data import Digits, digits, per_class, split_digits
 from plm.evaluate import accuracy, predict
-from plm.files import write_atomically
+from plm.files import read_json, write_atomically
 from plm.train import Batches, fit, seed_everything
 from plm.vision import SmallCNN, SmallCNNConfig, calibrate, transfer
 
@@ -48,7 +50,7 @@ CONFIG = {
     "pretraining": {
         "plain": {"draws": 1, "steps": 400},
         "hard": {"draws": 10, "steps": 800},
-        "poor": {"draws": 1, "steps": 400},
+        "poor": {"draws": 1, "steps": 800},
     },
     "pretraining_batch_size": 64,
     "pretraining_rate": 3e-3,
@@ -164,6 +166,11 @@ def run(task: Task, arm: dict, rate: float, seed: int, marks=()) -> dict:
     return result | ({"curve": curve, "fresh": fresh} if marks else {})
 
 
+def best_rate(dev: dict[float, float]) -> float:
+    """The rate with the best dev accuracy; of equals the largest, the fastest."""
+    return max(dev, key=lambda rate: (round(float(dev[rate]), 4), rate))
+
+
 def measure_arm(tasks: list[Task], arm: dict, marks=()) -> dict:
     """Choose the learning rate by accuracy on dev, then train with every seed."""
 
@@ -175,7 +182,7 @@ def measure_arm(tasks: list[Task], arm: dict, marks=()) -> dict:
     dev = {
         rate: np.mean([trained(rate, s)["dev"] for s in seeds]) for rate in rates
     }
-    rate = max(dev, key=lambda r: dev[r])
+    rate = best_rate(dev)
     runs = [trained(rate, seed) for seed in CONFIG["seeds"]]
     names = ["test", *(["curve", "fresh"] if marks else [])]
     record = arm | {"rate": rate, "dev": [float(value) for value in dev.values()]}
@@ -185,19 +192,48 @@ def measure_arm(tasks: list[Task], arm: dict, marks=()) -> dict:
     return record
 
 
+@functools.cache
+def tasks_of(variant: str) -> list[Task]:
+    """The digits and the pretrained network of each seed."""
+    return [Task(variant, seed) for seed in CONFIG["seeds"]]
+
+
+@functools.cache
+def earlier() -> dict:
+    """What an earlier run left behind."""
+    return read_json(RESULTS) if RESULTS.exists() else {"config": {}}
+
+
+def known(variant: str, part: str, arm: dict, source: str) -> dict | None:
+    """The record of an arm in the results of an earlier run of the same plan."""
+
+    def plan(config: dict) -> dict:
+        pretraining = config.get("pretraining", {}).get(source)
+        return {**config, "pretraining": pretraining}
+
+    if plan(earlier()["config"]) != plan(CONFIG):
+        return None
+    for record in earlier().get(variant, {}).get(part, []):
+        if arm.items() <= record.items():
+            rates = arm.get("rates", CONFIG["rates"])
+            if record["rate"] == best_rate(dict(zip(rates, record["dev"]))):
+                return record
+    return None
+
+
 def study(variant: str, save: Callable[[dict], None]) -> None:
     """All runs on one variant of the digits; `save` is called after each arm."""
-    tasks = [Task(variant, seed) for seed in CONFIG["seeds"]]
     compared = CONFIG["marks_at_labels"][variant]
     out = {
-        "source_accuracy": [t.source_accuracy for t in tasks],
+        "source_accuracy": [t.source_accuracy for t in tasks_of(variant)],
         "labels": [],
         "layers": [],
         "controls": [],
     }
 
-    def add(part: str, arm: dict, marks=(), on: list[Task] = tasks) -> dict:
-        out[part].append(measure_arm(on, arm, marks))
+    def add(part: str, arm: dict, marks=(), source: str = variant) -> dict:
+        record = known(variant, part, arm, source)
+        out[part].append(record or measure_arm(tasks_of(source), arm, marks))
         save(out)
         return out[part][-1]
 
@@ -229,10 +265,10 @@ def study(variant: str, save: Callable[[dict], None]) -> None:
                 "controls",
                 same | {"name": "augmented", "way": way} | CONFIG["augmented"],
             )
-        poor = [Task("poor", seed) for seed in CONFIG["seeds"]]
-        out["poor_source_accuracy"] = [t.source_accuracy for t in poor]
+        out["poor_source_accuracy"] = [t.source_accuracy for t in tasks_of("poor")]
         for way in ("frozen", "fine-tuned"):
-            add("controls", same | {"name": "poor source", "way": way}, on=poor)
+            arm = same | {"name": "poor source", "way": way}
+            add("controls", arm, source="poor")
 
 
 def main() -> None:
@@ -245,7 +281,8 @@ def main() -> None:
 
     def save(variant: str, part: dict) -> None:
         results[variant] = part
-        results["cpu_minutes"] = (time.process_time() - started) / 60
+        minutes = (time.process_time() - started) / 60
+        results["cpu_minutes"] = earlier().get("cpu_minutes", 0) + minutes
         rounded = json.loads(
             json.dumps(results), parse_float=lambda text: round(float(text), 4)
         )

@@ -103,8 +103,8 @@ def transfer(source: SmallCNN, n_classes: int, n_layers: int, freeze: bool) -> S
 def calibrate(model: SmallCNN, images: Tensor) -> SmallCNN:
     """Set the running statistics of the blocks that are not frozen to those of `images` (B, 1, S, S); no weight moves.
 
-    Running statistics follow the weights with a delay of dozens of steps. A network that changes fast looks worse than it is
-    until they have caught up, and one that is frozen before any training never gets any.
+    New statistics are placeholders, mean 0 and variance 1, and each update replaces a tenth of them. A new network looks worse
+    than it is until they are gone, and one that is frozen before any training keeps them for good.
     """
     was_training = model.training
     blocks = cast(list[ConvBlock], model.blocks)

@@ -112,7 +112,7 @@ function render({ model, el }) {
     button.disabled = waiting;
     button.textContent = waiting ? "Training \u2026" : "Train one more seed";
     const mine = extra.filter((run) => run.task === task).length;
-    note.textContent = live && mine ? `Open circles: ${mine} run${mine > 1 ? "s" : ""} of your own.` : "";
+    note.textContent = live && mine ? `Open circles: ${mine} run${mine > 1 ? "s" : ""} of your own, from one pretrained network and with fixed rates.` : "";
   };
   model.on("change:state", () => { if (JSON.stringify(state().extra || []) !== seen) { waiting = false; seen = JSON.stringify(state().extra || []); } draw(); });
   let seen = JSON.stringify(state().extra || []);
