@@ -306,13 +306,16 @@ def test_shipped_vectors_belong_to_this_vocabulary(vocab):
 # --- the sampled loss of the experiment ---------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def experiment():
-    path = CHAPTERS / "experiments" / "nnlm_train.py"
-    spec = importlib.util.spec_from_file_location("nnlm_train", path)
+def load_experiment(name: str):
+    spec = importlib.util.spec_from_file_location(name, CHAPTERS / "experiments" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def experiment():
+    return load_experiment("nnlm_train")
 
 
 def test_sampled_loss_with_every_word_is_the_full_loss(experiment):
@@ -331,3 +334,40 @@ def test_sampled_sum_is_right_on_average(experiment):
         sums = torch.stack([(sampled(model, contexts, targets) + logits[6]).exp() for _ in range(4000)])
     assert sums.std() > 0
     assert sums.mean().item() == pytest.approx(logits.exp().sum().item(), rel=0.03)
+
+
+# --- the transfer experiment --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_training_only_the_rows_that_can_move_equals_training_all(frozen, monkeypatch):
+    experiment = load_experiment("nnlm_transfer")
+    monkeypatch.setattr(experiment, "STEPS", (1, 4))
+    torch.manual_seed(0)
+    bags, Q, labels = torch.zeros(40, 30), torch.randn(30, 6), torch.randint(2, (40,))
+    bags.scatter_(1, torch.randint(0, 20, (40, 3)), 1 / 3)  # words 20 … 29 occur in the held-out part only
+    other, wanted = torch.rand(300, 30), torch.randint(2, (300,))
+    scores = experiment.classify(Q, frozen, (bags, labels), [(other.to_sparse(), wanted)], 0.1, seed=3)
+
+    experiment.seed_everything(3)
+    whole = experiment.MeanOfVectors(Q, frozen)
+    batches = experiment.Batches(bags, labels, batch_size=32, seed=3)
+    experiment.fit(whole, lambda b: F.cross_entropy(whole(b[0]), b[1]), batches, 4, 0.1)
+    assert scores[-1] == [experiment.accuracy(whole(other).argmax(1), wanted)]
+    assert scores[0] != scores[-1]
+    assert torch.equal(whole.Q.detach(), Q) == frozen
+
+
+def test_best_settings_are_chosen_on_dev():
+    found = {("a",): [[0.9, 0.1], [0.7, 0.2]], ("b",): [[0.5, 0.9], [0.6, 0.9]]}
+    assert load_experiment("nnlm_transfer").best_on_dev(found) == (("a",), [0.1, 0.2])
+
+
+def test_every_way_of_the_stored_transfer_chose_from_the_same_grid():
+    stored = read_json(CHAPTERS / "results" / "nnlm_transfer.json")
+    labels = [str(n) for n in stored["labels"]]
+    for way, scores in stored["accuracy"].items():
+        assert list(scores) == list(stored["recipes"][way]) == labels
+        assert all(len(found) == len(stored["seeds"]) for found in scores.values())
+        for recipe in stored["recipes"][way].values():
+            assert all(value in stored["grid"][name] for name, value in recipe.items())

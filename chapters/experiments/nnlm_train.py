@@ -3,9 +3,13 @@
 The runs of chapter 3, one thread each (RUNS is any folder; seeds 0, 1 and 2 for a
 million words):
 
-    python chapters/experiments/nnlm_train.py --out RUNS/1m-seed0.json --seed 0
+    python chapters/experiments/nnlm_train.py --out RUNS/1m-seed0.json --seed 0 \\
+        --sampled 1000
     python chapters/experiments/nnlm_train.py --out RUNS/5m-seed0.json \\
-        --words 5000000 --epochs 2 --d-hidden 200 --dropout 0.1 --batch 1024
+        --sampled 1000 --words 5000000 --epochs 2 --d-hidden 200 --dropout 0.1 \\
+        --batch 1024
+
+(and the runs planned for one pass, listed in nnlm_compare.py).
 
 Budget: about 5 minutes of one core per seed for a million words, 8 for five
 million. An interrupted run goes on from its last finished epoch. Nothing here is
