@@ -17,6 +17,7 @@ def test_perplexity_by_hand():
     assert perplexity(np.log([1.0, 0.25])) == pytest.approx(2)
     assert perplexity([0.0]) == 1
     assert perplexity([-math.inf, 0.0]) == math.inf
+    assert perplexity([-710.0]) == math.inf
 
 
 @given(st.integers(1, 10_000), st.integers(1, 50))
@@ -55,9 +56,9 @@ def test_bootstrap_covers_the_truth_about_as_often_as_it_says():
     assert 0.9 <= covered <= 0.99
 
 
-@pytest.mark.parametrize(("values", "level"), [([], 0.95), ([[1, 2]], 0.95), ([1, 2], 1.5)])
+@pytest.mark.parametrize(("values", "level"), [([], 0.95), ([[1, 2]], 0.95), ([1, 2], 1.5), ([1, float("nan")], 0.95)])
 def test_bootstrap_refuses_bad_input(values, level):
-    with pytest.raises(ValueError, match=r"non-empty|level"):
+    with pytest.raises(ValueError, match=r"non-empty|level|NaN"):
         bootstrap_interval(values, level)
 
 
@@ -77,3 +78,7 @@ def test_a24_predict_is_deterministic_and_leaves_the_mode():
     assert model.training
     assert torch.equal(first, predict(model, x))
     assert torch.equal(first, model.eval()(x).argmax(1))
+    model.train()
+    model[1].eval()
+    predict(model, x)
+    assert [part.training for part in model.modules()] == [True, True, False, True]

@@ -31,12 +31,13 @@ def test_the_page_is_self_contained_described_and_deterministic():
     assert "<p>text</p>" in page
 
 
-def test_a_state_cannot_end_its_script():
-    nasty = {"text": "</script><script>alert(1)</script> é 中"}
-    page = explorer(nasty).to_html()
+@pytest.mark.parametrize("text", ["</script><script>alert(1)</script> é 中", "<!--<script>", "\u2028 & ' \" \\\\"])
+def test_a_state_cannot_end_its_script_or_swallow_the_page(text):
+    page = explorer({"text": text}).to_html()
     assert page.count("</script>") == 1
-    state = re.search(r"const state = (\{.*);\n", page)[1]
-    assert json.loads(state) == nasty
+    assert "<!--" not in page
+    state = re.findall(r"const state = (\{.*\});\n", page)[-1]
+    assert json.loads(state) == {"text": text}
 
 
 def test_bad_input_is_named_before_the_reader_sees_it():
@@ -46,6 +47,8 @@ def test_bad_input_is_named_before_the_reader_sees_it():
         explorer({"x": float("nan")})
     with pytest.raises(TypeError, match="not JSON serializable"):
         explorer({"x": {1}})
+    with pytest.raises(UnicodeEncodeError):
+        explorer({"x": "\ud800"})
 
 
 def test_a_label_is_escaped():
@@ -64,8 +67,26 @@ def test_with_a_kernel_the_widget_asks_python(monkeypatch):
     widget = figure.live()
     assert widget.live is True
     widget._handle_custom_msg(4, [])
-    assert figure.state == {"n": 5}
+    assert figure.state == {"n": 5, "error": "", "answered": 1}
     assert explorer().live().live is False
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (lambda q: {"n": 1 / q}, "ZeroDivisionError"),
+        (lambda q: {"n": float("nan")}, "ValueError"),
+        (lambda q: None, "TypeError"),
+    ],
+)
+def test_an_answer_that_fails_is_told_and_leaves_the_state(monkeypatch, answer, words):
+    monkeypatch.setattr("IPython.get_ipython", lambda: SimpleNamespace(kernel=object()))
+    figure = explorer({"n": 1}, answer=answer)
+    for count in (1, 2):
+        figure.live()._handle_custom_msg(0, [])
+        assert figure.state["n"] == 1
+        assert figure.state["answered"] == count
+        assert words in figure.state["error"]
 
 
 @pytest.mark.parametrize("path", FRONT_ENDS, ids=NAMES)

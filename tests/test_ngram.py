@@ -317,3 +317,15 @@ def test_errors_say_what_is_wrong():
     for bad in ("good-turing", 1.5, -0.1, [0.5], [0.5, float("nan")]):
         with pytest.raises(ValueError, match="discount"):
             KneserNey(2, 10, bad)
+
+
+def test_windows_read_a_generator_once_and_refuse_what_they_cannot_hold():
+    text = [[3, 4], [5]]
+    assert windows((s for s in text), 2).tolist() == windows(text, 2).tolist()
+    with pytest.raises(TypeError, match=r"one sentence write \[sentence\]"):
+        windows([3, 4], 2)
+    for big in (2**31, 2**32 + 3, -1):
+        with pytest.raises(ValueError, match="ids must lie"):
+            windows([[big]], 2)
+    with pytest.raises(ValueError, match="different ids"):
+        windows(text, 2, start_id=1, end_id=1)

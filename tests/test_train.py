@@ -95,6 +95,33 @@ def test_early_stop_keeps_the_best_parameters_not_a_live_reference():
     assert not torch.equal(states[1]["weight"], states[3]["weight"])
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, FloatingPointError])
+def test_the_best_parameters_come_back_after_an_interruption(error):
+    model, batches, loss = line()
+    states, calls = [], iter(range(100))
+
+    def evaluate():
+        states.append(model.weight.detach().clone())
+        return 1.0 if len(states) == 2 else 0.0
+
+    def breaking(batch):
+        if next(calls) == 7:
+            raise error
+        return loss(batch)
+
+    with pytest.raises(error):
+        fit(model, breaking, batches, 20, lr=0.1, evaluate=evaluate, evaluate_at=[0, 3, 6], keep_best=True)
+    assert torch.equal(model.weight, states[1])
+    assert not torch.equal(states[1], states[2])
+
+
+def test_a24_a_part_that_was_set_to_evaluation_stays_there():
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Dropout(0.5))
+    model[2].eval()
+    fit(model, lambda x: model(x).pow(2).mean(), [torch.randn(8, 2)], 2, evaluate=lambda: 0.0, evaluate_at=[1])
+    assert [part.training for part in model.modules()] == [True, True, True, False]
+
+
 def test_lower_can_be_better():
     model, batches, loss = line()
     scores = iter([3.0, 2.0, 4.0, 5.0])
@@ -143,6 +170,11 @@ def test_d03_the_first_step_moves_and_the_schedule_ends_at_its_floor():
         ({"batches": []}, ValueError, "not a single batch"),
         ({"batches": iter([])}, ValueError, "ran out"),
         ({"loss": lambda batch: torch.tensor(float("nan"), requires_grad=True)}, FloatingPointError, "step 0"),
+        (
+            {"evaluate": lambda: float("nan"), "evaluate_at": [1]},
+            FloatingPointError,
+            r"evaluate\(\) returned NaN at step 1",
+        ),
     ],
 )
 def test_bad_input_to_fit_is_named(change, error, words):
@@ -186,6 +218,16 @@ def test_checkpoint_round_trip(tmp_path):
     half, _ = load_checkpoint(save_checkpoint(path, model, {}, half=True))
     assert half["weight"].dtype == torch.float32
     assert_close(half["weight"], model.weight.detach(), atol=1e-3, rtol=1e-3)
+
+
+def test_half_precision_that_would_lose_a_number_is_refused_and_bfloat16_comes_back_as_float32(tmp_path):
+    model = nn.Linear(1, 1)
+    model.weight.data.fill_(1e5)
+    with pytest.raises(ValueError, match="weight holds values beyond float16"):
+        save_checkpoint(tmp_path / "a", model, {}, half=True)
+    assert not (tmp_path / "a").exists()
+    state, _ = load_checkpoint(save_checkpoint(tmp_path / "a", model.bfloat16(), {}))
+    assert state["weight"].dtype == torch.float32
 
 
 class Marker:

@@ -35,18 +35,30 @@ def perplexity(log_probs: ArrayLike) -> float:
         raise ValueError("perplexity of nothing: the text has no token to predict")
     if np.isnan(values).any() or (values > 1e-9).any():
         raise ValueError("log-probabilities must be at most 0 and not NaN (were probabilities or logits passed?)")
-    return math.exp(-values.mean()) if np.isfinite(values).all() else math.inf
+    surprise = -values.mean()
+    return math.exp(surprise) if surprise < 700 else math.inf  # exp(710) is beyond a float
+
+
+def modes(model: nn.Module) -> list[tuple[nn.Module, bool]]:
+    """Each module with its mode (True = training), for `restore`."""
+    return [(module, module.training) for module in model.modules()]
+
+
+def restore(found: list[tuple[nn.Module, bool]]) -> None:
+    """Put every module back into the mode that `modes` found: a part that was frozen by hand stays so."""
+    for module, training in found:
+        module.training = training
 
 
 @torch.no_grad()
 def predict(model: nn.Module, inputs: Tensor, batch_size: int = 1024) -> Tensor:
     """The class with the highest logit, (N,) int64. Runs in evaluation mode and leaves the model in the mode it found."""
-    was_training = model.training
+    found = modes(model)
     model.eval()
     try:
         return torch.cat([model(chunk).argmax(-1) for chunk in inputs.split(batch_size)])
     finally:
-        model.train(was_training)
+        restore(found)
 
 
 def accuracy(predictions: ArrayLike | Tensor, labels: ArrayLike | Tensor) -> float:
@@ -65,6 +77,8 @@ def bootstrap_interval(values: ArrayLike, level: float = 0.95, samples: int = 20
     data = np.asarray(values, dtype=np.float64)
     if data.ndim != 1 or data.size == 0:
         raise ValueError(f"bootstrap_interval takes one non-empty row of values, got shape {data.shape}")
+    if np.isnan(data).any():
+        raise ValueError("bootstrap_interval got NaN among its values")
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1, got {level}")
     rng = np.random.default_rng(seed)

@@ -36,6 +36,12 @@ _PAGE = """<style>{css}</style>
 </script>"""
 
 
+def _as_json(state: dict[str, Any]) -> str:
+    text = json.dumps(state, ensure_ascii=False, allow_nan=False)
+    text.encode("utf-8")  # a lone surrogate fails here
+    return text
+
+
 class Explorer:
     """An interactive figure.
 
@@ -62,7 +68,7 @@ class Explorer:
         if self._module.count("export default") != 1:
             raise ValueError(f"{front_end}.js must hold `export default {{ render }}` exactly once")
         self._css = (folder / "explorer.css").read_text(encoding="utf-8")
-        json.dumps(state, allow_nan=False)  # fail here, not in the reader's browser
+        _as_json(state)  # fail here, not in the reader's browser
         self._state = state
         self._live: Any = None
         self.label, self.fallback, self.answer = label, fallback, answer
@@ -74,8 +80,8 @@ class Explorer:
 
     def to_html(self) -> str:
         """A self-contained piece of HTML: nothing is loaded from elsewhere."""
-        # "</" inside a script would end it early.
-        state = json.dumps(self._state, ensure_ascii=False, allow_nan=False).replace("</", "<\\/")
+        # No "<" inside a script: "</script" would end it early, and "<!--<script" would swallow the page after it.
+        state = _as_json(self._state).replace("<", "\\u003c")
         name = "plm-" + hashlib.sha256((self._module + state).encode("utf-8")).hexdigest()[:10]
         module = self._module.replace("export default", "const widget =")
         label = html.escape(self.label, quote=True)
@@ -98,8 +104,13 @@ class Explorer:
         return self._live
 
     def _on_question(self, widget: Any, question: Any, buffers: Any) -> None:
-        if self.answer is not None:
-            widget.state = {**widget.state, **self.answer(question)}
+        """Merge the answer into the state; one that fails is told to the reader, who can ask again."""
+        try:
+            new = {**(self.answer(question) if self.answer else {}), "error": ""}
+            _as_json(new)
+        except Exception as error:
+            new = {"error": f"{type(error).__name__}: {error}"}
+        widget.state = {**widget.state, **new, "answered": widget.state.get("answered", 0) + 1}
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         """HTML for pages, and beside it the live widget where a kernel runs; a front end shows the richest it knows."""

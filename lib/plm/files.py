@@ -44,7 +44,7 @@ def sha256(path: str | Path) -> str:
 
 def cache_dir() -> Path:
     """Where prepared data is kept: `$PLM_CACHE`, or `~/.cache/plm`. Safe to delete at any time."""
-    return Path(os.environ.get("PLM_CACHE") or Path.home() / ".cache" / "plm")
+    return Path(os.environ.get("PLM_CACHE") or Path.home() / ".cache" / "plm").expanduser()
 
 
 def cached_text(name: str, key: str, make: Callable[[], str]) -> str:

@@ -30,15 +30,21 @@ def windows(sentences: Ids, n: int, start_id: int = START_ID, end_id: int = END_
     sentences: lists of ids without `<s>` and `</s>`. A sentence is padded on the left with `<s>`, so no window reaches
     into the sentence before; `<s>` is never a target. Raises TypeError when given words instead of ids.
     """
-    if isinstance(sentences, str) or any(isinstance(s, str) for s in sentences):
+    sentences = sentences if isinstance(sentences, str) else list(sentences)
+    if any(isinstance(s, str) for s in sentences):
         raise TypeError("sentences must be lists of ids, not strings: vocab.encode(words(text)) makes them")
+    if any(isinstance(s, int | np.integer) for s in sentences):
+        raise TypeError("sentences must be a list of sentences; for one sentence write [sentence]")
+    if start_id == end_id:
+        raise ValueError(f"<s> and </s> need different ids, not both {start_id}")
     lengths = np.fromiter((len(s) for s in sentences), np.int64)
     try:
-        flat = np.array(list(chain.from_iterable(sentences)) or np.empty(0, np.int32)).astype(
-            np.int32, casting="same_kind"
-        )
+        flat = np.array(list(chain.from_iterable(sentences)) or np.empty(0, np.int64))
+        flat = flat.astype(np.int64, casting="same_kind")
     except (TypeError, ValueError) as error:
         raise TypeError(f"sentences must be lists of integer ids: {error}") from None
+    if len(flat) and (flat.min() < 0 or flat.max() > np.iinfo(np.int32).max):
+        raise ValueError(f"ids must lie in 0 … 2^31 - 1; got {flat.min()} … {flat.max()}")
     if np.isin([start_id, end_id], flat).any():
         raise ValueError("sentences are given without <s> and </s>: the model adds them")
     # Where does each id go once every sentence is n longer (n - 1 times <s> before it, one </s> after it)?

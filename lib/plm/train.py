@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -15,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from plm.evaluate import modes, restore
 from plm.files import write_atomically
 from plm.progress import progress
 
@@ -88,7 +90,7 @@ def fit(
     that require gradients, unless one is given; `schedule(step)` is a factor on its learning rates, `clip` a bound on the
     gradient norm. `evaluate()` is called, in evaluation mode and without gradients, before the update with each number
     in `evaluate_at` and after the last. Training ends early after `patience` evaluations without a better score;
-    `keep_best` puts the parameters of the best evaluation back. The model is left in the mode it was found in.
+    `keep_best` puts the parameters of the best evaluation back. Each part of the model is left in the mode it was found in.
     A loss that is not finite raises FloatingPointError at once.
     """
     if steps < 1:
@@ -98,7 +100,7 @@ def fit(
     optimizer = optimizer or torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=lr)
     base_rates = [group["lr"] for group in optimizer.param_groups]
     trained = [p for group in optimizer.param_groups for p in group["params"]]
-    marks, history, was_training, started = set(evaluate_at), History(), model.training, time.perf_counter()
+    marks, history, found, started = set(evaluate_at), History(), modes(model), time.perf_counter()
     best_state: dict[str, Any] | None = None
 
     def measure(step: int) -> bool:
@@ -110,6 +112,8 @@ def fit(
         with torch.no_grad():
             score = float(evaluate())
         model.train()
+        if math.isnan(score):
+            raise FloatingPointError(f"evaluate() returned NaN at step {step}: no score can be compared with it")
         history.steps.append(step)
         history.scores.append(score)
         best = history.best_score
@@ -141,12 +145,12 @@ def fit(
             history.losses.append(value.item())
         else:
             measure(steps)
-        if best_state is not None:
-            model.load_state_dict(best_state)
     finally:
+        if best_state is not None:  # also after an error or Ctrl-C: that is when the best is needed most
+            model.load_state_dict(best_state)
         for group, rate in zip(optimizer.param_groups, base_rates):
             group["lr"] = rate
-        model.train(was_training)
+        restore(found)
     history.seconds = time.perf_counter() - started
     return history
 
@@ -198,6 +202,8 @@ def save_checkpoint(path: str | Path, model: nn.Module, config: dict[str, Any], 
     for name, tensor in model.state_dict().items():
         tensor = tensor.detach().cpu().contiguous().clone()
         state[name] = tensor.half() if half and tensor.is_floating_point() else tensor
+        if not torch.equal(torch.isfinite(state[name]), torch.isfinite(tensor)):
+            raise ValueError(f"{name} holds values beyond float16 (65504): save with half=False")
     return write_atomically(path, save(state, metadata={"config": json.dumps(config, sort_keys=True)}))
 
 
@@ -213,4 +219,5 @@ def load_checkpoint(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]
         raise ValueError(f"{path} is not a whole safetensors file ({error}): fetch or make it again") from error
     if config is None:
         raise ValueError(f"{path} has no config in its metadata: it was not written by plm.train.save_checkpoint")
-    return {name: t.float() if t.dtype == torch.float16 else t for name, t in state.items()}, json.loads(config)
+    small = (torch.float16, torch.bfloat16)
+    return {name: t.float() if t.dtype in small else t for name, t in state.items()}, json.loads(config)

@@ -112,10 +112,11 @@ function render({ model, el }) {
     button.disabled = waiting;
     button.textContent = waiting ? "Training \u2026" : "Train one more seed";
     const mine = extra.filter((run) => run.task === task).length;
-    note.textContent = live && mine ? `Open circles: ${mine} run${mine > 1 ? "s" : ""} of your own, from one pretrained network and with fixed rates.` : "";
+    note.textContent = state().error ? `The kernel could not answer: ${state().error}` : live && mine ? `Open circles: ${mine} run${mine > 1 ? "s" : ""} of your own, from one pretrained network and with fixed rates.` : "";
   };
-  model.on("change:state", () => { if (JSON.stringify(state().extra || []) !== seen) { waiting = false; seen = JSON.stringify(state().extra || []); } draw(); });
-  let seen = JSON.stringify(state().extra || []);
+  // `answered` counts the kernel's replies, errors included: after each the reader may ask again.
+  let answered = state().answered;
+  model.on("change:state", () => { waiting = waiting && state().answered === answered; answered = state().answered; draw(); });
   draw();
 }
 

@@ -45,7 +45,8 @@ function render({ model, el }) {
   choice.addEventListener("change", () => set({ table: choice.value, message: "" }));
 
   const draw = () => {
-    const { word, table: name, tables, message } = state();
+    const { word, table: name, tables, error } = state();
+    const message = error ? `The kernel could not answer: ${error}` : state().message;
     if (options.childElementCount !== known().length) {
       options.replaceChildren();
       for (const w of known()) make(options, "option", { value: w });
