@@ -85,5 +85,6 @@ def test_e11_a_dead_internal_link_fails_the_build_and_an_external_one_does_not(t
 
 
 def test_left_over_dollars_are_seen_and_code_is_not():
-    assert math_faults("<p>Take $x_1$ and</p>") != []
+    for text in ("Take $x_1$ and", "$$\nE = mc^2\n$$", r"\[ x \]", r"\begin{align}x\end{align}", "$a_{<em>i</em>}$"):
+        assert math_faults(f"<p>{text}</p>") != [], text
     assert math_faults("<pre>$x$</pre><p>costs 5$</p><span class='math notranslate'>$x$</span>") == []

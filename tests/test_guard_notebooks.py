@@ -181,6 +181,8 @@ def test_guard_refuses_an_assertion_that_cannot_fail():
     assert "without an assertion" in faults(
         notebook(code("fit()\nassert True", tags=("nbval-ignore-output",)), code("f()"))
     )
+    for nothing in ("assert (1 == 2, 'message')", "assert [loss > 1]", "%%bash\nassert loss > 1"):
+        assert "without an assertion" in faults(notebook(code(nothing, tags=("nbval-ignore-output",)), code("f()")))
     uncalled = code("def check():\n    assert loss < 1", tags=("nbval-ignore-output",))
     assert "without an assertion" in faults(notebook(uncalled, code("f()")))
 
@@ -211,6 +213,15 @@ def test_guard_refuses_a_big_file_and_says_so_on_the_command_line(tmp_path, caps
     assert guards.main(["--html", str(tmp_path)]) == 1
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["/work/a/b.py", "/content/book", "c:\\users\\ann", "D:\\book\\a", "at 0x00000ABC1DEF", "3it [00:00, 9it/s]"],
+)
+def test_guard_refuses_traces_of_a_machine_or_a_bar_in_an_output(text):
+    output = nbformat.v4.new_output("stream", name="stdout", text=f"see {text} \n")
+    assert re.search("absolute path|residue", faults(notebook(code("print(1)", output))))
+
+
 def test_guard_refuses_a_notebook_that_left_its_source():
     source = notebook(code("f()", tags=("lesson-only",)))
     assert drift_faults(source, source, "ch.ipynb") == []
@@ -224,7 +235,13 @@ def test_guard_refuses_a_notebook_that_left_its_source():
         assert message in drift_faults(nb, source, "ch.ipynb")[0]
 
 
-ADVICE = ["torch.load(path, weights_only" + "=False)", "{'weights_only'" + ": False}"]
+ADVICE = [
+    "torch.load(path, weights_only" + "=False)",
+    "torch.load(path, weights_only" + "=\n  False)",
+    "{'weights_only'" + ": False}",
+    "pickle" + ".load(file)",
+    "np.load(path, allow_pickle" + "=True)",
+]
 
 
 @pytest.mark.parametrize("line", ADVICE)

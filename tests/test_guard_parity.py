@@ -21,6 +21,10 @@ def softmax(x: Tensor, dim: int = -1) -> Tensor:
     e: Tensor = (x - x.max(dim, keepdim=True).values).exp()
     return e / e.sum(dim, keepdim=True)
 
+class Pair(NamedTuple):
+    low: float
+    high: float
+
 class Cell(nn.Module):
     """One step. Elman 1990."""
     def forward(self, x: Tensor) -> Tensor:
@@ -80,6 +84,13 @@ BAD = {
     ],
     "softmax differs from plm.rnn.softmax": [(SOFTMAX.replace("dim=-1", "dim=0"), "lib-same:plm.rnn.softmax")],
     "-    width: ... = 8": [(CONFIG.replace("width: float", "width"), "lib-same:plm.rnn.Config")],
+    "Pair differs from plm.rnn.Pair": [
+        ("class Pair(NamedTuple):\n    high: float\n    low: float", "lib-same:plm.rnn.Pair")
+    ],
+    "lib-equiv:plm.rnn.Cell, but no later cell calls assert_close": [
+        (CELL, "lib-equiv:plm.rnn.Cell"),
+        ("a = Cell(1)\nb = plm.rnn.Cell(1)\nassert_close(1, 1)",),
+    ],
     "no later cell calls assert_close on Cell": [(COMPARE,), (CELL, "lib-equiv:plm.rnn.Cell")],
     "assert_close on Cell and plm.rnn.Cell": [
         (CELL, "lib-equiv:plm.rnn.Cell"),

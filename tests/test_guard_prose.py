@@ -120,3 +120,12 @@ def test_all_chapters_are_pages():
 def test_links_of_the_front_door(name):
     found = reference_faults(load(ROOT / name), pages())
     assert not found, "\n".join(found)
+
+
+def test_prose_between_two_directives_is_read_and_code_blocks_are_not():
+    bad = "{cite:p}`nope1999` {term}`no such term` Obviously."
+    text = f"```{{note}}\nx\n```\n\n{bad}\n\n```{{tip}}\ny\n```\n\n```python\n{bad}\n```\n"
+    page = Page(Path("p.md"), [Passage("", text)])
+    assert len(prose_faults(page, [page], BIB, set())) == 3
+    money = Page(Path("p.md"), [Passage("", r"\$5 is obviously too much, \$6 more")])
+    assert len(prose_faults(money, [money], BIB, set())) == 1

@@ -30,11 +30,13 @@ TAG = re.compile(
 # A path starts after a space, a quote or a bracket: never inside a URL or a base64 string.
 REST = r"[^\s'\"<>()]*"
 ABSOLUTE_PATH = re.compile(
-    rf"(?<![\w./+~-])/(?:(?:home|tmp|Users|opt|mnt|private|var/folders|usr/(?:lib|local))/|root\b){REST}|\bfile:///{REST}"
-    rf"|\b[A-Z]:\\+(?:Users|Program|Windows|Temp|Python|Anaconda|Miniconda){REST}|\b(?:site|dist)-packages\b{REST}"
+    r"(?<![\w./+~-])/(?:(?:home|tmp|Users|Volumes|opt|mnt|srv|work|workspace|content|kaggle|private|var/(?:tmp|folders)"
+    rf"|usr/(?:lib|local))/|root\b){REST}|\bfile:///{REST}|\b[A-Za-z]:\\+\w{REST}|\b(?:site|dist)-packages\b{REST}"
 )
-RESIDUE = re.compile(r"\d%\|[ #\u2580-\u259f]*\|.*|\bat 0x[0-9a-f]{6,}\b")
-UNSAFE = re.compile(r"weights_only[\"']?\s*[=:]\s*False")
+RESIDUE = re.compile(r"\d%\|[ #\u2580-\u259f]*\|.*|\d+it \[\d\d:\d\d|\bat 0x[0-9a-fA-F]{6,}\b")
+UNSAFE = re.compile(
+    r"weights_only[\"']?\s*[=:]\s*(?:False|0)|\bpickle\.loads?\(|allow_pickle\s*=\s*True|\bjoblib\.load\("
+)
 EXERCISE = re.compile(
     r"^(?:`{3,}|:{3,})\{(exercise|exercise-start|solution|solution-start|solution-end)\}(.*)\n((?::\S+:.*\n)*)",
     re.MULTILINE,
@@ -258,7 +260,7 @@ def drift_faults(nb: NotebookNode, rendered: NotebookNode, name: str) -> list[st
 
 def unsafe_load_faults(text: str, name: str) -> list[str]:
     """Nothing turns `weights_only` off or advises to: loading a file must not run code (case D06)."""
-    lines = [n for n, line in enumerate(text.splitlines(), 1) if UNSAFE.search(line)]
+    lines = [text.count("\n", 0, match.start()) + 1 for match in UNSAFE.finditer(text)]
     return [
         f"{name}: line {n}: lets a loaded file run code; use safetensors or plm.train.load_checkpoint" for n in lines
     ]

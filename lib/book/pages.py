@@ -6,7 +6,8 @@ from html.parser import HTMLParser
 # Places where a dollar is a dollar, and where MathJax finds its formulas.
 OPAQUE = {"script", "style", "pre", "code", "title", "textarea"}
 VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
-LEFT_OVER = re.compile(r"\$[^$\n]{1,120}\$")
+LEFT_OVER = re.compile(r"\$\$.{1,500}?\$\$|\$[^$\n]{1,120}\$|\\begin\{(?:align|equation|gather)\*?\}|\\\[", re.DOTALL)
+INLINE = {"a", "b", "em", "i", "span", "strong", "sub", "sup"}
 
 
 class _Prose(HTMLParser):
@@ -18,6 +19,8 @@ class _Prose(HTMLParser):
         self.text: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in INLINE:
+            self.text.append("\n")
         if tag not in VOID:
             classes = (dict(attrs).get("class") or "").split()
             self.open.append(tag in OPAQUE or "math" in classes)
@@ -35,5 +38,5 @@ def math_faults(html: str) -> list[str]:
     """No formula is left as text between dollars (case E07)."""
     parser = _Prose()
     parser.feed(html)
-    hits = LEFT_OVER.findall("\n".join(parser.text))
+    hits = LEFT_OVER.findall("".join(parser.text))
     return [f"formula shown as text: {hit[:60]}; a dollar that is money is written \\$" for hit in hits]

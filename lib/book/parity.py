@@ -65,8 +65,8 @@ class _Bare(ast.NodeTransformer):
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
         for statement in node.body:
-            # The annotation makes a field of a dataclass: what it says goes, that it is there stays.
-            if isinstance(statement, ast.AnnAssign) and _is_dataclass(node):
+            # The annotation makes a field of a record: what it says goes, that it is there stays.
+            if isinstance(statement, ast.AnnAssign) and _has_fields(node):
                 statement.annotation = ast.Constant(...)
         return self._strip(node)
 
@@ -89,8 +89,9 @@ class _Bare(ast.NodeTransformer):
         return node.args[1] if call_name(node) == "cast" and len(node.args) == 2 else node
 
 
-def _is_dataclass(node: ast.ClassDef) -> bool:
-    return any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
+def _has_fields(node: ast.ClassDef) -> bool:
+    bases = {ast.unparse(base).rpartition(".")[2] for base in node.bases}
+    return bool(bases & {"NamedTuple", "TypedDict"}) or any("dataclass" in ast.unparse(d) for d in node.decorator_list)
 
 
 def bare(node: Definition) -> str:
@@ -139,8 +140,8 @@ def compared(name: str, dotted: str, later: list[ast.Module], imported: dict[str
                 targets = {n.id for target in node.targets for n in ast.walk(target) if isinstance(n, ast.Name)}
                 ours |= targets if speaks(node.value, ours) else set()
                 theirs |= targets if speaks(node.value, theirs, dotted) else set()
-        checks = any(call_name(node).startswith("assert_") for node in ast.walk(tree))
-        if checks and speaks(tree, ours) and speaks(tree, theirs, dotted):
+        checks = [node for node in ast.walk(tree) if call_name(node).startswith("assert_")]
+        if any(speaks(check, ours) and speaks(check, theirs, dotted) for check in checks):
             return True
     return False
 

@@ -10,9 +10,9 @@ from book.cells import code_cells, markdown_cells
 
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 WIDGET_STATE = "application/vnd.jupyter.widget-state+json"
-EMPTY_ALT = re.compile(r"\s*(<?Figure size\b.*|.*\.(png|svg|jpe?g))?\s*", re.DOTALL)
-MARKDOWN_IMAGE = re.compile(r"!\[([^\]]*)\]\(")
-IMAGE_DIRECTIVE = re.compile(r"^(?:`{3,}|:{3,})\{(?:image|figure)\}.*\n((?::\S+:.*\n)*)", re.MULTILINE)
+EMPTY_ALT = re.compile(r"\s*(<?Figure size\b.*|.*\.(png|svg|jpe?g|gif|webp))?\s*", re.DOTALL)
+MARKDOWN_IMAGE = re.compile(r"!\[([^\]]*)\][(\[]")
+IMAGE_DIRECTIVE = re.compile(r"^[ \t]*(?:`{3,}|:{3,})\{(?:image|figure)\}.*\n((?:[ \t]*:\S+:.*\n)*)", re.MULTILINE)
 
 
 class _Images(HTMLParser):

@@ -33,11 +33,27 @@ BANNED = re.compile(
     rf"\b(?:simply|obviously|powerful(?:ly)?|revolutionary)\b|[a-z]!(?=\s|$)|[{EMOJI}]", LINES | ANY_CASE
 )
 
-# A block of code, but not a directive; code between two backticks; code between one, but not a role.
-CODE_BLOCK = re.compile(r"^(`{3,}|~{3,})(?![`{]).*?^\1\s*$|(?<!`)``(?!`).*?(?<!`)``(?!`)", LINES | ACROSS)
-LITERAL = re.compile(CODE_BLOCK.pattern + r"|(?<![}`])`(?!`)[^`]*`(?!`)|\$[^$]*\$", LINES | ACROSS)
+# Code between two backticks; code between one, but not a role; formulas, where an escaped dollar is money.
+CODE = re.compile(r"(?<!`)``(?!`).*?(?<!`)``(?!`)", LINES | ACROSS)
+LITERAL = re.compile(CODE.pattern + r"|(?<![}`])`(?!`)[^`]*`(?!`)|(?<!\\)\$(?:[^$\\]|\\.)*\$", LINES | ACROSS)
 # Not our voice: code, formulas, block quotes, and what stands between quotation marks.
 FOREIGN = re.compile(LITERAL.pattern + r"|^[ ]*>[^\n]*$|\"[^\"\n]*\"|“[^”]*”", LINES | ACROSS)
+
+
+def without_code_blocks(text: str) -> str:
+    """Blank the lines inside fenced blocks of code; what stands in a directive, or between two, stays."""
+    lines: list[str] = []
+    fences: list[tuple[str, bool]] = []  # the open ones: the fence, and whether it holds code
+    for line in text.split("\n"):
+        fence = re.match(r"\s*(`{3,}|~{3,}|:{3,})\s*(.*)$", line)
+        inside = bool(fences) and fences[-1][1]
+        if fence and fences and not fence[2] and fence[1].startswith(fences[-1][0]):
+            inside = fences.pop()[1]
+        elif fence and not inside and (fence[2].startswith("{") or fence[1][0] != ":"):
+            fences.append((fence[1], not fence[2].startswith("{")))
+            inside = fences[-1][1]
+        lines.append(" " * len(line) if inside else line)
+    return "\n".join(lines)
 
 
 @dataclass(frozen=True)
@@ -60,12 +76,10 @@ class Page:
     def text(self) -> str:
         return "\n\n".join(passage.text for passage in self.passages)
 
-    def find(
-        self, pattern: re.Pattern[str], ignore: re.Pattern[str] = CODE_BLOCK
-    ) -> Iterator[tuple[str, re.Match[str]]]:
+    def find(self, pattern: re.Pattern[str], ignore: re.Pattern[str] = CODE) -> Iterator[tuple[str, re.Match[str]]]:
         """All matches, each with its place ("ch.ipynb: cell 3, line 1"), in the text without what `ignore` matches."""
         for passage in self.passages:
-            text = ignore.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), passage.text)
+            text = ignore.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), without_code_blocks(passage.text))
             for match in pattern.finditer(text):
                 line = f"line {text.count(chr(10), 0, match.start()) + 1}"
                 yield f"{self.path.name}: " + ", ".join(filter(None, [passage.where, line])), match
