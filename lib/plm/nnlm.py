@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from plm.evaluate import modes, restore
 from plm.ngram import END_ID, START_ID, windows
 
 
@@ -97,7 +98,7 @@ class NNLM(nn.Module):
         """Natural log probability of every word and every </s>, in text order, float64 (N,). Dropout is off."""
         contexts, targets = context_windows(sentences, self.config.context, self.config.start_id, self.config.end_id)
         parts = [
-            -F.cross_entropy(self._without_dropout(x), y.to(self.Q.device), reduction="none").double().cpu()
+            -F.cross_entropy(self._without_dropout(x), y.to(self.Q.device), reduction="none").cpu().double()
             for x, y in zip(contexts.split(batch_size), targets.split(batch_size), strict=True)
         ]
         return torch.cat(parts).numpy()
@@ -108,15 +109,15 @@ class NNLM(nn.Module):
         n = self.config.context
         ids = ([self.config.start_id] * n + [int(i) for i in context])[-n:]
         logits = self._without_dropout(torch.tensor([ids]))[0]
-        return logits.double().softmax(-1).cpu().numpy()
+        return logits.cpu().double().softmax(-1).numpy()  # float64 exists on every CPU, not on every device
 
     def _without_dropout(self, contexts: Tensor) -> Tensor:
-        was_training = self.training
+        found = modes(self)
         self.eval()
         try:
             return self(contexts.to(self.Q.device))
         finally:
-            self.train(was_training)
+            restore(found)
 
 
 def context_windows(
