@@ -7,7 +7,7 @@ JOBS   ?= 2
 PORT   ?= 8000
 
 NOTEBOOKS := $(wildcard chapters/*.ipynb)
-PAGES     := $(wildcard chapters/*.md chapters/*.bib) $(NOTEBOOKS)
+PAGES     := $(wildcard chapters/*.md chapters/*.bib chapters/images/* chapters/src/*.md) $(NOTEBOOKS)
 
 .DEFAULT_GOAL := help
 .PHONY: help book test lint notebooks lab serve url lock clean distclean
@@ -20,7 +20,9 @@ help:  ## list these commands
 $(VENV)/.ready: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; assert sys.version_info[:2] == (3, 11), sys.version' || \
 	  { echo "The lock is made for Python 3.11. Install it, or name it: make PYTHON=/path/to/python3.11 ..."; exit 1; }
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@# A half-made environment, or one of another Python, is made anew.
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 && \
+	  test "$$($(BIN)/python -VV)" = "$$($(PYTHON) -VV)" || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --disable-pip-version-check -q -r requirements.lock
 	$(BIN)/python -m pip install --disable-pip-version-check -q --no-build-isolation --no-deps -e .
 	@touch $@
@@ -30,6 +32,7 @@ book: $(SPHINX_OUT)/.built  ## set up, then build the HTML book (warnings are er
 
 # Always from clean: an incremental build hides the warnings of pages it does not read again.
 $(SPHINX_OUT)/.built: $(VENV)/.ready $(PAGES) _config.yml _toc.yml $(wildcard lib/book/static/* lib/book/*.py)
+	$(BIN)/python -m book.notebooks --check
 	rm -rf _build
 	$(BIN)/jupyter-book build . -W -n --keep-going -q
 	$(BIN)/python -m book.guards --html $(SPHINX_OUT)
@@ -51,8 +54,8 @@ notebooks: $(VENV)/.ready  ## make chapters from chapters/src, execute, clean an
 lab: $(VENV)/.ready  ## open JupyterLab on the chapters
 	$(BIN)/jupyter lab chapters
 
-serve: book  ## show the built book in a browser at http://localhost:8000
-	@echo "http://localhost:$(PORT)  (Ctrl-C ends it)"
+serve: book  ## serve the built book at http://localhost:8000 (PORT=8001 if that is taken)
+	@echo "Open http://localhost:$(PORT) in a browser; Ctrl-C ends the server."
 	$(BIN)/python -m http.server $(PORT) --bind 127.0.0.1 --directory $(SPHINX_OUT)
 
 url: $(VENV)/.ready  ## write the repository address of _config.yml wherever else it stands
@@ -65,7 +68,7 @@ lock:  ## renew requirements.lock from pyproject.toml (needs a network)
 	PYTHONPATH=lib _build/lock/bin/python -m book.lock > requirements.lock.new && mv requirements.lock.new requirements.lock
 
 clean:  ## remove what was built and cached; the environment stays
-	rm -rf _build .pytest_cache .mypy_cache .ruff_cache .hypothesis build lib/*.egg-info
+	rm -rf _build .pytest_cache .mypy_cache .ruff_cache chapters/.ruff_cache .hypothesis build
 	find . -name __pycache__ -not -path './.venv/*' -exec rm -rf {} +
 	find . -name .ipynb_checkpoints -not -path './.venv/*' -exec rm -rf {} +
 

@@ -32,10 +32,11 @@ $$ (eq-a)
 def build(folder: Path, target: str) -> subprocess.CompletedProcess:
     """Build a small book with our configuration; `target` is put into its page."""
     config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
-    config["sphinx"]["local_extensions"] = {"drop_thebe": str(ROOT / "lib" / "book")}
+    config["sphinx"]["local_extensions"] = {"site_fixes": str(ROOT / "lib" / "book")}
     config["sphinx"]["config"].pop("html_static_path")
     config["sphinx"]["config"].pop("html_css_files")
     config.pop("logo")
+    config["html"].pop("favicon")
     config["bibtex_bibfiles"] = ["references.bib"]
     (folder / "_config.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
     (folder / "_toc.yml").write_text("format: jb-book\nroot: page\nchapters:\n- file: note\n", encoding="utf-8")

@@ -7,7 +7,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from book import dataset_page, drop_thebe, lock, model_map, notebooks, repository, sources
+from book import dataset_page, lock, model_map, notebooks, repository, site_fixes, sources
 
 SOURCE = """---
 kernelspec: {name: python3, display_name: Python 3, language: python}
@@ -122,7 +122,7 @@ def test_thebe_is_dropped_and_nothing_else():
         "script_files": [asset("sphinx-thebe.js"), asset("book.js"), asset("", "let thebe = 1")],
         "css_files": ["sphinx-thebe.css", "a.css"],
     }
-    drop_thebe.drop(None, "p", "t", context, None)
+    site_fixes.repair(None, "p", "t", context, None)
     assert [a.filename for a in context["script_files"]] == ["book.js"]
     assert context["css_files"] == ["a.css"]
 
@@ -135,3 +135,10 @@ def test_sources_are_formatted_cell_by_cell_and_prose_is_left_alone():
     assert sources.format_source(neat) == neat
     with pytest.raises(ValueError, match="cannot format"):
         sources.format_source(ugly.replace("f( x )", "f( x"))
+
+
+def test_the_edit_button_leads_to_the_source_of_a_chapter_and_of_nothing_else():
+    base = "https://github.com/a/b/edit/main/chapters"
+    inner = [{"url": f"{base}/03_nnlm.ipynb"}, {"url": f"{base}/glossary.md"}]
+    site_fixes.repair(None, "p", "t", {"header_buttons": [{"buttons": inner}, {"type": "javascript"}]}, None)
+    assert [button["url"] for button in inner] == [f"{base}/src/03_nnlm.md", f"{base}/glossary.md"]

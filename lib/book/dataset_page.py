@@ -13,6 +13,8 @@ PATH = Path(__file__).resolve().parents[2] / "chapters" / "data.md"
 CITATIONS = {"digits": "alpaydin1998", "reviews": "maas2011,pang2005"}  # keys in references.bib
 
 INTRO = """\
+% Written by python -m book.dataset_page from the cards in plm.data: change those.
+
 # Data sets
 
 Everything this book trains on arrives with `make book`, inside Python packages whose versions are pinned in `requirements.lock`.
