@@ -64,7 +64,7 @@ class Explorer:
         if not path.is_file():
             known = sorted(p.name.removesuffix(".js") for p in folder.iterdir() if p.name.endswith(".js"))
             raise ValueError(f"there is no front end {front_end!r}; there are {', '.join(known)}")
-        self._module = path.read_text(encoding="utf-8")
+        self._module = (folder / "shared.mjs").read_text(encoding="utf-8") + path.read_text(encoding="utf-8")
         if self._module.count("export default") != 1:
             raise ValueError(f"{front_end}.js must hold `export default {{ render }}` exactly once")
         self._css = (folder / "explorer.css").read_text(encoding="utf-8")

@@ -1,17 +1,8 @@
 // Two arrows from the origin that the reader moves by mouse, touch, keyboard or number; beside them what their cosine is made of.
 // state: { a: [x, y], b: [x, y], limit }  (limit: the axes go from -limit to limit)
 
-const SVG = "http://www.w3.org/2000/svg";
 const COLOUR = { a: "#0077BB", b: "#EE7733" };
 
-const make = (parent, name, attributes = {}, text = "") => {
-  const node = name in { svg: 1, g: 1, line: 1, path: 1, circle: 1, text: 1, polygon: 1 }
-    ? document.createElementNS(SVG, name) : document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
-  node.textContent = text;
-  parent.append(node);
-  return node;
-};
 const show = (x, digits) => (Math.abs(x) < 0.5 * 10 ** -digits ? 0 : x).toFixed(digits).replace("-", "\u2212");
 const short = (x) => String(Math.round(x * 100) / 100).replace("-", "\u2212");
 const part = (x) => (x < 0 ? `(${short(x)})` : short(x));

@@ -2,18 +2,9 @@
 // state: { labels: [1, 2, …], tasks: { name: { way: { mean: […], std: […] } } }, task, chosen, extra: [{ task, labels, way: accuracy }] }
 // `extra` holds runs that a live kernel added; the question it is asked is { task, labels }.
 
-const SVG = "http://www.w3.org/2000/svg";
 const COLOUR = { scratch: "#777777", frozen: "#0077BB", "fine-tuned": "#EE7733" };
 const DASH = { scratch: "2 4", frozen: "8 4", "fine-tuned": "" };
 
-const make = (parent, name, attributes = {}, text = "") => {
-  const node = name in { svg: 1, g: 1, line: 1, path: 1, circle: 1, rect: 1, text: 1 }
-    ? document.createElementNS(SVG, name) : document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
-  node.textContent = text;
-  parent.append(node);
-  return node;
-};
 const percent = (x) => `${Math.round(100 * x)}%`;
 const points = (x) => { const n = Math.round(100 * x); return n ? `${n < 0 ? "\u2212" : "+"}${Math.abs(n)}` : "0"; };
 

@@ -3,14 +3,6 @@
 // state: { word, table, tables: { name: { word: [[neighbour, cosine], ...] } }, message }
 // question sent to a live kernel: { word }; it answers with new `tables` that hold the word, or with a `message`.
 
-const make = (parent, name, attributes = {}, text = "") => {
-  const node = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
-  node.textContent = text;
-  parent.append(node);
-  return node;
-};
-
 function render({ model, el }) {
   el.classList.add("plm-explorer");
   const state = () => model.get("state");
