@@ -10,7 +10,7 @@ NOTEBOOKS := $(wildcard chapters/*.ipynb)
 PAGES     := $(wildcard chapters/*.md chapters/*.bib chapters/images/* chapters/src/*.md) $(NOTEBOOKS)
 
 .DEFAULT_GOAL := help
-.PHONY: help book test lint notebooks lab serve url lock clean distclean
+.PHONY: help book test lint notebooks lab serve benchmarks url lock clean distclean
 
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,9 +43,9 @@ test: $(VENV)/.ready  ## set up, then run every test: library, guards, and each 
 	  --nbval --nbval-current-env --nbval-sanitize-with tests/sanitize.cfg --nbval-cell-timeout=300
 
 lint: $(VENV)/.ready  ## format and lint the code
-	$(BIN)/ruff format lib tests chapters/experiments
+	$(BIN)/ruff format lib tests benchmarks chapters/experiments
 	$(BIN)/python -m book.sources
-	$(BIN)/ruff check --fix lib tests chapters
+	$(BIN)/ruff check --fix lib tests benchmarks chapters
 	$(BIN)/mypy
 
 notebooks: $(VENV)/.ready  ## make chapters from chapters/src, execute, clean and save them (CH=03 for one)
@@ -57,6 +57,9 @@ lab: $(VENV)/.ready  ## open JupyterLab on the chapters
 serve: book  ## serve the built book at http://localhost:8000 (PORT=8001 if that is taken)
 	@echo "Open http://localhost:$(PORT) in a browser; Ctrl-C ends the server."
 	$(BIN)/python -m http.server $(PORT) --bind 127.0.0.1 --directory $(SPHINX_OUT)
+
+benchmarks: $(VENV)/.ready  ## our code beside the libraries', as ratios measured in one run (about ten minutes)
+	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 url: $(VENV)/.ready  ## write the repository address of _config.yml wherever else it stands
 	$(BIN)/python -m book.repository

@@ -9,7 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from plm.evaluate import accuracy, bootstrap_interval, mean_and_spread, perplexity, predict
+from plm.data import reviews
+from plm.evaluate import (
+    Climb,
+    Rung,
+    accuracy,
+    add_rung,
+    bootstrap_interval,
+    climb,
+    ladder_rows,
+    mean_and_spread,
+    paired_difference,
+    perplexity,
+    predict,
+    read_ladder,
+)
 
 
 def test_perplexity_by_hand():
@@ -82,3 +96,81 @@ def test_a24_predict_is_deterministic_and_leaves_the_mode():
     model[1].eval()
     predict(model, x)
     assert [part.training for part in model.modules()] == [True, True, False, True]
+
+
+# --- the ladder
+
+GOOD, LUCKY = (("lr", 0.1), ("steps", 3)), (("lr", 1.0), ("steps", 3))
+
+
+def pretend(rows, seed):
+    """A run whose second setting shines on the test part only."""
+    return {GOOD: (0.8, 0.5 + seed / 100), LUCKY: (0.7, 0.99)}
+
+
+def test_ladder_rows_are_the_same_for_every_rung_and_differ_by_seed():
+    rows = ladder_rows(100, 3)
+    assert torch.equal(rows, ladder_rows(100, 3))
+    assert len(set(rows.tolist())) == 100
+    assert not torch.equal(rows, ladder_rows(100, 4))
+    assert torch.equal(ladder_rows(500, 3)[:100], rows)  # more labels add sentences, they do not swap them
+    for n in (1, len(reviews("rt_train")) + 1):
+        with pytest.raises(ValueError, match="number of labels"):
+            ladder_rows(n, 0)
+
+
+def test_climb_chooses_on_dev_and_reports_test():
+    found = climb(pretend, labels=(10, 20), seeds=(0, 2))
+    assert found.accuracy == {10: [0.5, 0.52], 20: [0.5, 0.52]}
+    assert found.settings == {10: dict(GOOD), 20: dict(GOOD)}
+    assert found.seeds == [0, 2]
+
+
+def test_climb_goes_on_where_it_was_stopped(tmp_path):
+    store, calls = tmp_path / "climb.json", []
+
+    def run(rows, seed, broken):
+        if seed == broken:
+            raise KeyboardInterrupt
+        calls.append((len(rows), seed))
+        return pretend(rows, seed)
+
+    with pytest.raises(KeyboardInterrupt):
+        climb(lambda rows, seed: run(rows, seed, 1), (10,), (0, 1), store)
+    found = climb(lambda rows, seed: run(rows, seed, None), (10,), (0, 1), store)
+    assert calls == [(10, 0), (10, 1)]
+    assert found == climb(pretend, (10,), (0, 1))
+
+
+def test_climb_refuses_seeds_that_tried_other_settings():
+    with pytest.raises(ValueError, match="seed 1 tried other settings than seed 0"):
+        climb(lambda rows, seed: {(("lr", seed),): (0.5, 0.5)}, (10,), (0, 1))
+    with pytest.raises(ValueError, match="at least one"):
+        climb(pretend, (), (0,))
+
+
+def test_rungs_are_kept_replaced_and_ordered(tmp_path):
+    path, result = tmp_path / "ladder.json", climb(pretend, (10,), (0, 1))
+    later, earlier = (Rung(name, at, "frozen", "LSTM", "python x.py", result) for name, at in (("b", 6), ("a", 4)))
+    add_rung(path, later)
+    add_rung(path, earlier)
+    assert read_ladder(path) == [earlier, later]
+    changed = Rung("a", 4, "random", "LSTM", "python x.py", result)
+    add_rung(path, changed)
+    assert read_ladder(path) == [changed, later]
+    with pytest.raises(ValueError, match="way must be one of"):
+        add_rung(path, Rung("c", 4, "thawed", "LSTM", "", result))
+    assert read_ladder(path) == [changed, later]
+
+
+def test_paired_difference_cancels_the_luck_of_the_draw():
+    luck = np.array([0.5, 0.6, 0.7, 0.8])
+    control = Climb({10: list(luck)}, {}, [0, 1, 2, 3])
+    better = Climb({10: [0.83, 0.71, 0.62]}, {}, [3, 2, 1])  # other order, one seed fewer
+    gain = paired_difference(better, control, 10)
+    assert gain.value == pytest.approx(0.02)
+    assert gain.value - gain.low == pytest.approx(
+        4.3027 * 0.01 / math.sqrt(3), rel=1e-3
+    )  # Student, 2 degrees of freedom
+    with pytest.raises(ValueError, match="two seeds"):
+        paired_difference(Climb({10: [0.5]}, {}, [7]), control, 10)

@@ -9,6 +9,7 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from plm import plot
+from plm.evaluate import Climb, Rung
 
 
 @pytest.fixture(autouse=True)
@@ -99,3 +100,12 @@ def test_every_figure_has_one_width_and_an_opaque_white_ground():
 def test_wrong_shapes_are_named(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+def test_ladder_draws_one_row_per_rung_and_names_each_way_once():
+    scores = {"bag of words": ("bag", [0.5, 0.6]), "vectors": ("frozen", [0.7, 0.7]), "LSTM": ("frozen", [0.8])}
+    rungs = [Rung(n, 4, way, "LSTM", "", Climb({10: s}, {}, [0, 1])) for n, (way, s) in scores.items()]
+    ax = plot.ladder(rungs, 10, title="t")
+    assert [label.get_text() for label in ax.get_yticklabels()] == list(scores)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["bag", "frozen"]
+    assert [round(float(bar[0].get_xdata()[0]), 2) for bar in ax.containers] == [0.55, 0.7, 0.8]

@@ -1,13 +1,25 @@
-"""How good is it, and how sure are we? Perplexity, accuracy, and intervals around both."""
+"""How good is it, and how sure are we? Perplexity, accuracy, intervals around both, and the ladder.
 
+The ladder is one task on which every way of the book to represent text is measured: is a sentence of a film review
+positive? With 100, 500 and 2,000 labels, always the same test sentences, and for each seed the same labelled ones.
+"""
+
+import json
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
+from scipy.stats import t as student
 from torch import Tensor, nn
+
+from plm.data import reviews
+from plm.files import read_json, write_atomically
 
 
 class Interval(NamedTuple):
@@ -94,3 +106,114 @@ def mean_and_spread(runs: Sequence[ArrayLike]) -> Spread:
     if len(data) < 2:
         raise ValueError("a spread needs at least two runs: train with several seeds")
     return Spread(data.mean(axis=0), data.std(axis=0, ddof=1))
+
+
+# --- the ladder -----------------------------------------------------------------------------------------------------
+
+LADDER_LABELS = (100, 500, 2000)
+LADDER_SEEDS = tuple(range(10))
+WAYS = ("bag", "random", "frozen", "fine-tuned")  # bag: no vectors at all
+
+Setting = tuple[tuple[str, Any], ...]  # (("lr", 0.01), ("steps", 300))
+Run = Callable[[Tensor, int], Mapping[Setting, tuple[float, float]]]
+
+
+@dataclass(frozen=True)
+class Climb:
+    """What a way of representing text reached: by number of labels the test accuracy of each seed, and the settings used."""
+
+    accuracy: dict[int, list[float]]
+    settings: dict[int, dict[str, Any]]
+    seeds: list[int]
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A climb with its name, as `ladder.json` keeps it."""
+
+    name: str
+    chapter: int
+    way: str  # one of WAYS
+    model: str  # a key of plot.COLOURS, or "bag of words"
+    command: str
+    climb: Climb
+
+
+def ladder_rows(n: int, seed: int) -> Tensor:
+    """Which `n` sentences of `reviews("rt_train")` have a label in the run `seed`: (n,) int64, the same for every rung."""
+    pool = len(reviews("rt_train"))
+    if not 2 <= n <= pool:
+        raise ValueError(f"the number of labels must lie between 2 and {pool}, got {n}")
+    return torch.randperm(pool, generator=torch.Generator().manual_seed(seed))[:n]
+
+
+def climb(
+    run: Run,
+    labels: Iterable[int] = LADDER_LABELS,
+    seeds: Iterable[int] = LADDER_SEEDS,
+    store: str | Path | None = None,
+) -> Climb:
+    """Measure one way of representing text on the ladder.
+
+    run(rows, seed) trains on the sentences `rows` of `reviews("rt_train")` and returns {setting: (dev accuracy, test
+    accuracy)} for each setting of its grid. Per number of labels the setting with the best dev accuracy, a mean over the
+    seeds, is chosen, and its test accuracies are reported: the test part never chooses anything.
+    `store`: a JSON file that keeps each finished run, so that a climb goes on where it was stopped.
+    """
+    labels, seeds = list(labels), list(seeds)
+    if not labels or not seeds:
+        raise ValueError("a climb needs at least one number of labels and one seed")
+    done = read_json(store) if store is not None and Path(store).exists() else {}
+    accuracy_of: dict[int, list[float]] = {}
+    settings: dict[int, dict[str, Any]] = {}
+    for n in labels:
+        scores: list[dict[Setting, tuple[float, float]]] = []
+        for seed in seeds:
+            key = f"{n} labels, seed {seed}"
+            if key not in done:
+                found = run(ladder_rows(n, seed), seed)
+                done[key] = [[list(map(list, setting)), dev, test] for setting, (dev, test) in found.items()]
+                if store is not None:
+                    write_atomically(store, json.dumps(done) + "\n")
+            scores.append({tuple(map(tuple, setting)): (dev, test) for setting, dev, test in done[key]})
+            if not scores[-1] or scores[-1].keys() != scores[0].keys():
+                raise ValueError(f"{key} tried other settings than seed {seeds[0]}: every seed needs the whole grid")
+        best = max(scores[0], key=lambda setting: statistics.mean(found[setting][0] for found in scores))
+        settings[n] = dict(best)
+        accuracy_of[n] = [round(found[best][1], 4) for found in scores]
+    return Climb(accuracy_of, settings, seeds)
+
+
+def read_ladder(path: str | Path) -> list[Rung]:
+    """The rungs stored in `path`, in the order of the chapters."""
+    rungs = []
+    for entry in read_json(path):
+        result = entry["climb"]
+        accuracy_of, settings = (
+            {int(n): value for n, value in result[part].items()} for part in ("accuracy", "settings")
+        )
+        rungs.append(Rung(**{**entry, "climb": Climb(accuracy_of, settings, result["seeds"])}))
+    return rungs
+
+
+def add_rung(path: str | Path, rung: Rung) -> None:
+    """Write a rung into the ladder at `path`, in place of an older one of that name; the others stay."""
+    if rung.way not in WAYS:
+        raise ValueError(f"the way must be one of {', '.join(WAYS)}; got {rung.way!r}")
+    others = [old for old in read_ladder(path) if old.name != rung.name] if Path(path).exists() else []
+    ladder = sorted([*others, rung], key=lambda entry: entry.chapter)  # stable: within a chapter in order of arrival
+    write_atomically(path, json.dumps([asdict(entry) for entry in ladder], indent=1) + "\n")
+
+
+def paired_difference(rung: Climb, control: Climb, n: int, level: float = 0.95) -> Interval:
+    """Mean gain in accuracy of `rung` over `control` with `n` labels, with Student's interval over the seeds they share.
+
+    Both saw the same sentences in each run, so the luck of the draw cancels. The luck of the one test set does not.
+    """
+    shared = [seed for seed in rung.seeds if seed in control.seeds]
+    if len(shared) < 2:
+        raise ValueError("a paired difference needs at least two seeds that both climbs have run")
+    ours, theirs = (np.array([c.accuracy[n][c.seeds.index(seed)] for seed in shared]) for c in (rung, control))
+    gains = ours - theirs
+    half = student.ppf((1 + level) / 2, len(gains) - 1) * gains.std(ddof=1) / math.sqrt(len(gains))
+    return Interval(float(gains.mean()), float(gains.mean() - half), float(gains.mean() + half))

@@ -10,6 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 from numpy.typing import ArrayLike
 
+from plm.evaluate import Rung
+
 # Paul Tol's "muted" scheme for models and "vibrant" for ways of training: distinct for colour-blind readers, and dark
 # enough on white. A model keeps its colour through the whole book. https://sronpersonalpages.nl/~pault/
 COLOURS = {
@@ -33,7 +35,7 @@ COLOURS = {
     "random": "#777777",
     "frozen": "#0077BB",
     "fine-tuned": "#EE7733",
-    "control": "#BBBBBB",
+    "control": "#999999",
 }
 MARKERS = {
     "scratch": "s",
@@ -153,6 +155,33 @@ def bars(
     ax.invert_yaxis()
     ax.grid(axis="y", visible=False)
     ax.set(title=title, xlabel=xlabel)
+    return ax
+
+
+def ladder(rungs: Sequence[Rung], n: int, *, title: str, ax: Axes | None = None) -> Axes:
+    """Test accuracy with `n` labels, one row per rung: mean, standard deviation over seeds, colour by way of training."""
+    ax = ax or plt.subplots(figsize=(WIDTH, 1.2 + 0.36 * len(rungs)))[1]
+    for row, rung in enumerate(rungs):
+        scores = np.asarray(rung.climb.accuracy[n])
+        way = {"bag": "control"}.get(rung.way, rung.way)
+        spread = scores.std(ddof=1) if len(scores) > 1 else 0.0
+        ax.errorbar(
+            scores.mean(),
+            row,
+            xerr=spread,
+            color=COLOURS[way],
+            marker=MARKERS[way],
+            label=rung.way,
+            capsize=3,
+            markersize=8,
+            linestyle="none",
+        )
+    ax.set_yticks(range(len(rungs)), [rung.name for rung in rungs])
+    ax.invert_yaxis()
+    ax.set(title=title, xlabel=f"test accuracy with {n:,} labels")
+    handles, names = ax.get_legend_handles_labels()
+    by_way = dict(zip(names, handles))
+    ax.legend(by_way.values(), by_way.keys())
     return ax
 
 
