@@ -1,0 +1,284 @@
+"""A language model around any recurrent layer: RNN, LSTM or GRU. The whole past of the sentence, not a window of it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from plm.evaluate import modes, restore
+from plm.ngram import END_ID, START_ID
+
+KINDS = ("rnn", "gru", "lstm")
+IGNORED = -100
+Sentences = Sequence[Sequence[int]]
+State = Any  # a tensor (layers, B, d_hidden), or the LSTM's pair of such tensors
+
+
+@dataclass(frozen=True)
+class RecurrentLMConfig:
+    """Sizes of a recurrent language model."""
+
+    vocab_size: int  # V
+    kind: str = "rnn"  # which layer: rnn, gru or lstm
+    d_emb: int = 200  # length of a word vector
+    d_hidden: int = 200  # numbers in the state: all that the model can know of the past
+    n_layers: int = 1
+    dropout: float = 0.0  # on the word vectors, between layers, and before the output
+    tied: bool = True  # one table for input and output words (Press and Wolf 2017); halves the parameters
+    start_id: int = START_ID  # <s>: fed before the first word of a sentence, never predicted
+    end_id: int = END_ID  # </s>: predicted after the last word, never fed (the next input is <s>)
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"kind is one of {', '.join(KINDS)}, not {self.kind!r}")
+        for name in ("vocab_size", "d_emb", "d_hidden", "n_layers"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout is a probability below 1, not {self.dropout}")
+        for name in ("start_id", "end_id"):
+            if not 0 <= getattr(self, name) < self.vocab_size:
+                raise ValueError(f"{name}={getattr(self, name)} is outside a vocabulary of {self.vocab_size}")
+
+
+def recurrent_layer(kind: str, d_in: int, d_hidden: int, n_layers: int = 1, dropout: float = 0.0) -> nn.Module:
+    """A layer with `forward(x (B, T, D), state=None, lengths=None) -> (outputs (B, T, H), state)`."""
+    if kind == "rnn":
+        from plm.rnn import RNN as Layer
+    elif kind == "lstm":
+        from plm.lstm import LSTM as Layer
+    elif kind == "gru":
+        from plm.lstm import GRU as Layer
+    else:
+        raise ValueError(f"kind is one of {', '.join(KINDS)}, not {kind!r}")
+    return Layer(d_in, d_hidden, n_layers=n_layers, dropout=dropout)
+
+
+class RecurrentLM(nn.Module):
+    """Next-word model: word vectors -> recurrent layer -> a score for every word, at every step of the text.
+
+    With `tied` the output's table is the input's, behind a projection to its width if d_hidden is another one.
+    Elman 1990; Mikolov et al. 2010; Press and Wolf 2017.
+    """
+
+    def __init__(self, config: RecurrentLMConfig, layer: nn.Module | None = None):
+        super().__init__()
+        self.config = c = config
+        self.embedding = nn.Embedding(c.vocab_size, c.d_emb)
+        nn.init.normal_(self.embedding.weight, std=0.1)
+        self.drop = nn.Dropout(c.dropout)
+        self.layer = layer or recurrent_layer(c.kind, c.d_emb, c.d_hidden, c.n_layers, c.dropout)
+        width = c.d_emb if c.tied else c.d_hidden
+        self.project = nn.Linear(c.d_hidden, width, bias=False) if width != c.d_hidden else nn.Identity()
+        self.output = nn.Linear(width, c.vocab_size)
+        nn.init.zeros_(self.output.bias)
+        if c.tied:
+            self.output.weight = self.embedding.weight
+        else:
+            nn.init.zeros_(self.output.weight)  # untrained, the model is its bias
+
+    def hidden(self, ids: Tensor, state: State = None, lengths: Tensor | None = None) -> tuple[Tensor, State]:
+        """ids: (B, T) int64. Returns what the output table is multiplied with, (B, T, width), and the state after the last id."""
+        self._check(ids)
+        outputs, state = self.layer(self.drop(self.embedding(ids)), state, lengths)
+        return self.drop(self.project(outputs)), state
+
+    def forward(self, ids: Tensor, state: State = None, lengths: Tensor | None = None) -> tuple[Tensor, State]:
+        """ids: (B, T) int64. Returns logits (B, T, V) for the word after each id, and the state after the last."""
+        h, state = self.hidden(ids, state, lengths)
+        return self.output(h), state
+
+    def _check(self, ids: Tensor) -> None:
+        last = self.config.vocab_size - 1
+        if ids.dtype != torch.int64 or ids.ndim != 2:
+            raise TypeError(f"ids must be (B, T) int64; got {tuple(ids.shape)} {ids.dtype}")
+        if ids.numel() and not (ids.min() >= 0 and ids.max() <= last):
+            raise IndexError(f"ids must lie in 0 … {last}; got {ids.min().item()} … {ids.max().item()}")
+
+    @torch.no_grad()
+    def start_from_counts(self, targets: Tensor) -> "RecurrentLM":
+        """Set the output bias to the log frequency of each word among `targets` (add-one), the best guess without context."""
+        counts = torch.bincount(targets.flatten(), minlength=self.config.vocab_size) + 1.0
+        self.output.bias.copy_((counts / counts.sum()).log())
+        return self
+
+    @torch.no_grad()
+    def token_log_probs(
+        self, sentences: Sentences, carry: bool = False, batch_size: int = 64, chunk: int = 256
+    ) -> NDArray[np.float64]:
+        """Natural log probability of every word and every </s>, in text order, float64 (N,). Dropout is off.
+
+        carry=False: each sentence starts from a state of zeros, so that it is judged by itself, as by an n-gram model.
+        carry=True: the sentences are one text, and the state at the end of one is the start of the next.
+        """
+        found = modes(self)
+        self.eval()
+        try:
+            return self._carried(sentences, chunk) if carry else self._one_by_one(sentences, batch_size)
+        finally:
+            restore(found)
+
+    def _one_by_one(self, sentences: Sentences, batch_size: int) -> NDArray[np.float64]:
+        order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))  # little padding; put back in order below
+        found: list[Tensor] = [torch.empty(0)] * len(order)
+        for i in range(0, len(order), batch_size):
+            rows = order[i : i + batch_size]
+            inputs, targets, lengths = self._to_device(
+                *pad_sentences([sentences[j] for j in rows], self.config.start_id, self.config.end_id)
+            )
+            log_probs = _log_probs(self(inputs, None, lengths)[0], targets)
+            for j, row, n in zip(rows, log_probs.cpu().double(), lengths.tolist()):
+                found[j] = row[:n]
+        if not found:
+            raise ValueError("there is no sentence to judge")
+        return torch.cat(found).numpy()
+
+    def _carried(self, sentences: Sentences, chunk: int) -> NDArray[np.float64]:
+        inputs, targets = self._to_device(*text_stream(sentences, self.config.start_id, self.config.end_id))
+        state, found = None, []
+        for x, y in zip(inputs.split(chunk), targets.split(chunk)):
+            logits, state = self(x[None], state)
+            found.append(_log_probs(logits, y[None])[0].cpu().double())
+        return torch.cat(found).numpy()
+
+    def _to_device(self, *tensors: Tensor) -> list[Tensor]:
+        return [tensor.to(self.embedding.weight.device) for tensor in tensors]
+
+    @torch.no_grad()
+    def distribution(self, context: Sequence[int] = ()) -> NDArray[np.float64]:
+        """P(next word | the sentence so far, all of it), float64 (V,). `context` is given without <s>."""
+        found = modes(self)
+        self.eval()
+        try:
+            ids = torch.tensor([[self.config.start_id, *(int(i) for i in context)]])
+            h, _ = self.hidden(*self._to_device(ids))
+            return self.output(h[0, -1]).cpu().double().softmax(-1).numpy()
+        finally:
+            restore(found)
+
+
+def _log_probs(logits: Tensor, targets: Tensor) -> Tensor:
+    loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none", ignore_index=IGNORED)
+    return -loss.view(targets.shape)
+
+
+def detach(state: State) -> State:
+    """The numbers of a state without the graph behind them: where truncated back-propagation stops."""
+    return tuple(map(detach, state)) if isinstance(state, tuple) else None if state is None else state.detach()
+
+
+def text_stream(sentences: Sentences, start_id: int = START_ID, end_id: int = END_ID) -> tuple[Tensor, Tensor]:
+    """All sentences as one text: inputs and targets (N,) int64, N = words + sentences; a model reads on across the ends.
+
+    The target after the last word of a sentence is </s>; the input after that is <s>, the first of the next sentence.
+    """
+    _check_sentences(sentences)
+    targets = torch.tensor([i for s in sentences for i in (*s, end_id)], dtype=torch.int64)
+    inputs = torch.tensor([i for s in sentences for i in (start_id, *s)], dtype=torch.int64)
+    return inputs, targets
+
+
+def pad_sentences(
+    sentences: Sentences, start_id: int = START_ID, end_id: int = END_ID
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Sentences side by side: inputs (B, T) that open with <s>, targets (B, T) that end with </s>, lengths (B,), int64.
+
+    Padding is `end_id` in the inputs and -100, the ignored target, in the targets.
+    """
+    _check_sentences(sentences)
+    lengths = torch.tensor([len(s) + 1 for s in sentences])
+    inputs = torch.full((len(sentences), int(lengths.max())), end_id)
+    targets = torch.full_like(inputs, IGNORED)
+    for row, sentence in enumerate(sentences):
+        n = len(sentence) + 1
+        inputs[row, :n] = torch.tensor([start_id, *sentence])
+        targets[row, :n] = torch.tensor([*sentence, end_id])
+    return inputs, targets, lengths
+
+
+def _check_sentences(sentences: Sentences) -> None:
+    if len(sentences) == 0:
+        raise ValueError("there is no sentence")
+    if any(isinstance(s, str) for s in sentences) or any(isinstance(w, str) for s in sentences[:1] for w in s):
+        raise TypeError("sentences must be lists of ids, not strings: vocab.encode(words(text)) makes them")
+
+
+class TextLanes:
+    """One long text cut into `batch_size` lanes side by side, read in steps of `T`: for training with a carried state.
+
+    inputs, targets: (N,) as made by `text_stream`. Yields (inputs, targets), each (batch_size, T); row i of a batch goes on
+    where row i of the one before stopped, and the last batch of a pass may be shorter. Fewer than batch_size tokens at the
+    end of the text do not fill all lanes and are left out. `shift` starts the pass that many tokens into the text (the
+    tokens before it come last), so that passes cut the text at different places.
+    """
+
+    def __init__(self, inputs: Tensor, targets: Tensor, batch_size: int, T: int, shift: int = 0):
+        if inputs.shape != targets.shape or inputs.ndim != 1:
+            raise ValueError(f"inputs and targets must be (N,); got {tuple(inputs.shape)} and {tuple(targets.shape)}")
+        if batch_size < 1 or T < 1 or len(inputs) < batch_size:
+            raise ValueError(f"{len(inputs)} tokens cannot fill {batch_size} lanes in steps of {T}")
+        n = len(inputs) // batch_size
+        self.T = T
+        self.inputs, self.targets = (
+            tokens.roll(-shift)[: n * batch_size].view(batch_size, n) for tokens in (inputs, targets)
+        )
+
+    def __len__(self) -> int:
+        return -(-self.inputs.shape[1] // self.T)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        yield from zip(self.inputs.split(self.T, 1), self.targets.split(self.T, 1))
+
+
+class SentenceBatches:
+    """Shuffled batches of whole sentences, for training where each starts anew: about `tokens` predictions in each.
+
+    Sentences of like length share a batch. Yields (inputs, targets, lengths) of `pad_sentences`. Each pass has a new order.
+    Sentences beyond `longest` words are cut into pieces of that length; only the first piece opens with <s>.
+    """
+
+    def __init__(
+        self,
+        sentences: Sentences,
+        tokens: int,
+        seed: int = 0,
+        longest: int = 80,
+        start_id: int = START_ID,
+        end_id: int = END_ID,
+    ):
+        _check_sentences(sentences)
+        if tokens < 1 or longest < 1:
+            raise ValueError(f"tokens and longest must be at least 1; got {tokens} and {longest}")
+        self.generator, self.tokens = torch.Generator().manual_seed(seed), tokens
+        self.pieces: list[tuple[Tensor, Tensor]] = []
+        for sentence in sentences:
+            pair = torch.tensor([start_id, *sentence]), torch.tensor([*sentence, end_id])
+            self.pieces += zip(*(part.split(longest) for part in pair))
+        self.end_id = end_id
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        noise = torch.rand(len(self.pieces), generator=self.generator).tolist()
+        # Sorted by length with a little noise: each pass mixes the neighbours anew, and almost nothing is padding.
+        order = sorted(range(len(self.pieces)), key=lambda i: len(self.pieces[i][0]) + 2 * noise[i])
+        cuts, longest = [0], 0
+        for k, i in enumerate(order):
+            longest = max(longest, len(self.pieces[i][0]))
+            if longest * (k + 1 - cuts[-1]) > self.tokens and k > cuts[-1]:
+                cuts.append(k)
+                longest = len(self.pieces[i][0])
+        batches = list(pairwise([*cuts, len(order)]))
+        for b in torch.randperm(len(batches), generator=self.generator).tolist():
+            chosen = [self.pieces[i] for i in order[slice(*batches[b])]]
+            lengths = torch.tensor([len(x) for x, _ in chosen])
+            columns = zip(*chosen)
+            inputs, targets = (
+                nn.utils.rnn.pad_sequence(list(column), batch_first=True, padding_value=fill)
+                for column, fill in zip(columns, (self.end_id, IGNORED))
+            )
+            yield inputs, targets, lengths
