@@ -13,6 +13,7 @@ from torch.testing import assert_close
 from plm.train import (
     Batches,
     fit,
+    inverse_sqrt,
     linear_decay,
     load_checkpoint,
     pick_device,
@@ -147,6 +148,22 @@ def test_frozen_parameters_stay_and_clipping_bounds_the_step():
     fit(model, loss, batches, steps=1, optimizer=sgd, clip=0.01)
     assert torch.equal(model.bias, bias)
     assert 0 < (model.weight - before).norm() <= 0.01 + 1e-6
+
+
+def test_inverse_sqrt_is_the_schedule_of_the_paper_over_its_peak():
+    d_model, warmup = 512, 4000
+    factor = inverse_sqrt(warmup)
+    for step in (1, 2, 1000, 3999, 4000, 4001, 100_000):
+        paper = d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)  # eq. 3
+        assert factor(step - 1) * (d_model * warmup) ** -0.5 == pytest.approx(paper)
+    assert factor(warmup - 1) == 1 == max(factor(step) for step in range(10_000))
+
+
+def test_d03_inverse_sqrt_moves_at_the_first_step_and_needs_no_warm_up():
+    assert inverse_sqrt(4)(0) == 0.25
+    assert [inverse_sqrt(0)(step) for step in (0, 3)] == [1, 0.5]
+    with pytest.raises(ValueError, match="at least 0"):
+        inverse_sqrt(-1)
 
 
 def test_d03_the_first_step_moves_and_the_schedule_ends_at_its_floor():

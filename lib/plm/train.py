@@ -55,6 +55,22 @@ def linear_decay(steps: int, warmup: int = 0, floor: float = 0.0) -> Callable[[i
     return factor
 
 
+def inverse_sqrt(warmup: int) -> Callable[[int], float]:
+    """Factor on the learning rate at a step: up in a line to 1 over `warmup` steps, then down as 1 / sqrt(step).
+
+    Unlike `linear_decay` it need not know when training ends. The schedule of Vaswani et al. 2017, eq. 3 (there d_model **
+    -0.5 * min(step ** -0.5, step * warmup ** -1.5), step counted from 1), divided by its peak, (d_model * warmup) ** -0.5.
+    """
+    if warmup < 0:
+        raise ValueError(f"warmup must be at least 0 steps, not {warmup}")
+    peak = max(1, warmup)
+
+    def factor(step: int) -> float:
+        return min((step + 1) / peak, math.sqrt(peak / (step + 1)))
+
+    return factor
+
+
 @dataclass
 class History:
     """What happened in a training run: one entry per measurement."""

@@ -1,0 +1,184 @@
+"""From scores for the next token to a whole sequence: greedy search, beam search, and the exhaustive search that checks them.
+
+They work with any model that has two methods:
+  start(source) -> state: read the source (B, T_source) once. The state is any nest of tuples, lists and tensors whose first
+  dimension is the batch; None stands for nothing.
+  step(last, state) -> (logits, state): last (N,) int64, the token written last in each row; logits (N, V) for the next one.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import groupby, product
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from plm.evaluate import modes, restore
+
+State = Any
+
+
+class Hypothesis(NamedTuple):
+    """One output: a sequence and how probable the model holds it."""
+
+    ids: list[int]  # without the start and the end token
+    log_prob: float  # natural log, summed over its tokens, the end token included
+    score: float  # log_prob / length ** alpha: what the search ranks by
+    finished: bool  # whether it ended with the end token; otherwise it was cut at max_len
+
+
+@torch.no_grad()
+def greedy(model: nn.Module, source: Tensor, *, start_id: int, end_id: int, max_len: int) -> list[Hypothesis]:
+    """In each row the most probable token, then the most probable one after it, up to the end token or `max_len` tokens.
+
+    source: (B, T) int64, padded as the model expects it. `max_len` counts the end token. Each row gets what it would get
+    alone. The model runs in evaluation mode and is left in the mode it was found in.
+    """
+    _check(model, source, max_len)
+    ids: list[list[int]] = [[] for _ in source]
+    log_probs, finished = [0.0] * len(source), [False] * len(source)
+    with _at_rest(model):
+        rows, last, state = list(range(len(source))), torch.full_like(source[:, 0], start_id), model.start(source)
+        for _ in range(max_len if rows else 0):
+            scores, state = _next(model, last, state)
+            values, last = scores.max(-1)
+            for row, value, token in zip(rows, values.tolist(), last.tolist()):
+                log_probs[row] += value
+                finished[row] = token == end_id
+                ids[row] += [] if finished[row] else [token]
+            going = [i for i, row in enumerate(rows) if not finished[row]]
+            if not going:
+                break
+            if len(going) < len(rows):  # finished rows leave the batch
+                rows, last, state = [rows[i] for i in going], last[going], select(state, torch.tensor(going))
+    scored = zip(ids, log_probs, finished)
+    return [Hypothesis(i, value, value / (len(i) + done), done) for i, value, done in scored]
+
+
+@torch.no_grad()
+def beam_search(
+    model: nn.Module, source: Tensor, *, beam: int, start_id: int, end_id: int, max_len: int, alpha: float = 1.0
+) -> list[list[Hypothesis]]:
+    """Carry the `beam` most probable unfinished sequences of each row along; return up to `beam` finished ones, best first.
+
+    A sequence that ends leaves the beam for the list of the finished, if it was among the `beam` best of its step. A row is
+    done when that list holds `beam` of them or after `max_len` tokens, end token included; if nothing finished by then, the
+    cut sequences are returned. Results are ranked by log_prob / length ** alpha: the log-probability of a sequence only falls
+    with each token, so that alpha = 0 favours short ones; alpha = 1 ranks by the mean per token (Wu et al. 2016, sec. 7).
+    With `beam` = 1 this is greedy search; with a beam as wide as the tree it is exhaustive.
+    """
+    _check(model, source, max_len)
+    if beam < 1 or alpha < 0:
+        raise ValueError(f"beam must be at least 1 and alpha at least 0; got {beam} and {alpha}")
+    done: list[list[Hypothesis]] = [[] for _ in source]
+    with _at_rest(model):
+        live: list[tuple[int, list[int], float]] = [(row, [], 0.0) for row in range(len(source))]
+        last, state = torch.full_like(source[:, 0], start_id), model.start(source)
+        for length in range(1, max_len + 1 if live else 0):
+            scores, state = _next(model, last, state)
+            total = torch.tensor([log_prob for _, _, log_prob in live]).to(scores)[:, None] + scores
+            parents: list[int] = []
+            grown: list[tuple[int, list[int], float]] = []
+            for row, group in groupby(range(len(live)), key=lambda i: live[i][0]):
+                members = list(group)
+                new = []
+                for rank, (i, token, value) in enumerate(_best(total[members], 2 * beam)):
+                    prefix = live[members[i]][1]
+                    if token == end_id:
+                        if rank < beam:
+                            done[row].append(Hypothesis(prefix, value, value / length**alpha, True))
+                    elif len(new) < beam:
+                        new.append((members[i], (row, [*prefix, token], value)))
+                if len(done[row]) < beam:
+                    parents += [parent for parent, _ in new]
+                    grown += [hypothesis for _, hypothesis in new]
+            live = grown
+            if not live:
+                break
+            last = torch.tensor([ids[-1] for _, ids, _ in live], device=source.device)
+            state = select(state, torch.tensor(parents, device=source.device))
+    for row, ids, value in live:
+        if not any(hypothesis.finished for hypothesis in done[row]):
+            done[row].append(Hypothesis(ids, value, value / max_len**alpha, False))
+    return [sorted(found, key=lambda h: -h.score)[:beam] for found in done]
+
+
+def _best(total: Tensor, k: int) -> list[tuple[int, int, float]]:
+    """The k largest entries of (n, V) that are not -inf, as (row, column, value), largest first."""
+    values, places = total.flatten().topk(min(k, total.numel()))
+    width = total.shape[1]
+    return [(p // width, p % width, v) for v, p in zip(values.tolist(), places.tolist()) if v > float("-inf")]
+
+
+@torch.no_grad()
+def log_prob(model: nn.Module, source: Tensor, ids: list[int], *, start_id: int, end_id: int) -> float:
+    """The log-probability that the model gives to `ids` and then the end token, for one source (1, T)."""
+    _check(model, source, 1)
+    total = 0.0
+    with _at_rest(model):
+        last, state = torch.full_like(source[:, 0], start_id), model.start(source)
+        for token in [*ids, end_id]:
+            scores, state = _next(model, last, state)
+            total += scores[0, token].item()
+            last = torch.full_like(last, token)
+    return total
+
+
+def exhaustive(
+    model: nn.Module, source: Tensor, *, vocab_size: int, start_id: int, end_id: int, max_len: int, alpha: float = 1.0
+) -> list[Hypothesis]:
+    """Every sequence of at most `max_len` tokens, end token included, best first. For tiny vocabularies: V ** max_len of them.
+
+    source: (1, T). This writes out what beam search approximates, one sequence at a time.
+    """
+    if vocab_size ** (max_len - 1) > 100_000:
+        raise ValueError(f"{vocab_size} ** {max_len - 1} sequences are too many to try: use beam_search")
+    others = [token for token in range(vocab_size) if token != end_id]
+    found = []
+    for length in range(1, max_len + 1):
+        for ids in map(list, product(others, repeat=length - 1)):
+            value = log_prob(model, source, ids, start_id=start_id, end_id=end_id)
+            found.append(Hypothesis(ids, value, value / length**alpha, True))
+    return sorted(found, key=lambda h: -h.score)
+
+
+def select(state: State, rows: Tensor) -> State:
+    """The given rows of a state: of each tensor in a nest of tuples, named tuples and lists; None stays None."""
+    if state is None:
+        return None
+    if isinstance(state, Tensor):
+        return state.index_select(0, rows.to(state.device))
+    if isinstance(state, tuple | list):
+        parts = [select(part, rows) for part in state]
+        return type(state)(*parts) if hasattr(state, "_fields") else type(state)(parts)
+    raise TypeError(f"a state is a nest of tuples, lists and tensors, but it holds a {type(state).__name__}")
+
+
+def _next(model: nn.Module, last: Tensor, state: State) -> tuple[Tensor, State]:
+    logits, state = model.step(last, state)
+    if logits.ndim != 2 or len(logits) != len(last):
+        raise ValueError(f"step must return logits ({len(last)}, V), one row per sequence; got {tuple(logits.shape)}")
+    if logits.isnan().any():
+        raise FloatingPointError("the model's scores are NaN: did its training diverge?")
+    return logits.log_softmax(-1), state
+
+
+def _check(model: nn.Module, source: Tensor, max_len: int) -> None:
+    if not (hasattr(model, "start") and hasattr(model, "step")):
+        raise TypeError(f"{type(model).__name__} has no methods start and step: see the head of plm.decode")
+    if source.ndim != 2 or source.dtype != torch.int64 or source.shape[1] == 0:
+        raise TypeError(f"source must be ids (B, T), int64, T at least 1; got {tuple(source.shape)} {source.dtype}")
+    if max_len < 1:
+        raise ValueError(f"max_len must leave room for at least one token, not {max_len}")
+
+
+@contextmanager
+def _at_rest(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode inside, the mode found before after it, also after an error."""
+    found = modes(model)
+    model.eval()
+    try:
+        yield
+    finally:
+        restore(found)
