@@ -168,6 +168,39 @@ def _log_probs(logits: Tensor, targets: Tensor) -> Tensor:
     return -loss.view(targets.shape)
 
 
+@torch.no_grad()
+def generate(
+    model: RecurrentLM, n: int, prompt: Sequence[int] = (), temperature: float = 1.0, seed: int | None = None
+) -> list[int]:
+    """Draw up to `n` ids after `prompt`, one at a time, each fed back as the next input; </s> ends the text (not returned).
+
+    temperature: logits are divided by it; below 1 the likely words become likelier, and 0 always takes the likeliest.
+    <s> is never drawn. Without a seed the draws come from torch's global generator. Returns the new ids.
+    """
+    if n < 0 or temperature < 0:
+        raise ValueError(f"n and temperature must be at least 0; got {n} and {temperature}")
+    config, found, device = model.config, modes(model), model.embedding.weight.device
+    generator = None if seed is None else torch.Generator().manual_seed(seed)
+    model.eval()
+    try:
+        ids, state, new = torch.tensor([[config.start_id, *prompt]]), None, []
+        for _ in range(n):
+            h, state = model.hidden(ids.to(device), state)
+            logits = model.output(h[0, -1]).cpu()
+            logits[config.start_id] = -torch.inf
+            if temperature < 1e-6:  # dividing by almost nothing would overflow
+                word = int(logits.argmax())
+            else:
+                word = int(torch.multinomial((logits / temperature).softmax(-1), 1, generator=generator))
+            if word == config.end_id:
+                break
+            new.append(word)
+            ids = torch.tensor([[word]])
+        return new
+    finally:
+        restore(found)
+
+
 def detach(state: State) -> State:
     """The numbers of a state without the graph behind them: where truncated back-propagation stops."""
     return tuple(map(detach, state)) if isinstance(state, tuple) else None if state is None else state.detach()

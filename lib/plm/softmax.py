@@ -53,7 +53,7 @@ def sampled_cross_entropy(
     if not (targets.min() >= 0 and targets.max() < V):
         raise IndexError(f"targets must lie in 0 … {V - 1}; got {targets.min().item()} … {targets.max().item()}")
     words = sampler.draw().to(h.device)
-    correction = -sampler.probability.to(h.device)[words].log()
+    correction = -sampler.probability.to(h)[words].log()
     # index_select and embedding: their gradients are several times cheaper than that of weight[words].
     chosen = weight.index_select(0, words)
     logits = F.linear(h, chosen, correction if bias is None else bias.index_select(0, words) + correction)
