@@ -122,14 +122,14 @@ class Trainer:
                 speed = seen / (time.perf_counter() - started)
                 left = len(self.targets) * (args.epochs - epoch) - seen
                 print(
-                    f"  {epoch + 1}: {i + 1}/{self.per_epoch} loss {total / seen:.3f}"
+                    f"  {epoch + 1}: {i + 1}/{self.per_epoch} {total / seen:.3f}"
                     f" {speed:.0f} tokens/s, {left / speed / 60:.1f} min left",
                     flush=True,
                 )
         return total / seen
 
     def loss(self, x, y, lengths, state, sampler) -> tuple[Tensor, object]:
-        h, new = self.model.hidden(x, None if lengths is not None else state, lengths)
+        h, new = self.model.hidden(x, state if lengths is None else None, lengths)
         h, targets, output = h.flatten(0, 1), y.flatten(), self.model.output
         if self.args.sampled:
             loss = sampled_cross_entropy(
@@ -238,16 +238,14 @@ def main() -> None:
         for k, v in vars(args).items()
         if v != parser.get_default(k) and k not in ("threads", "name")
     ]
-    args.command = " ".join(
-        ["python chapters/experiments/recurrent_lm.py", *given]
-    )
+    args.command = " ".join(["python chapters/experiments/recurrent_lm.py", *given])
     size = f"{args.words / 1e6:g}m"
     args.name = args.name or f"{args.kind}-{size}-{args.regime}-{args.seed}"
     path = RESULTS / f"{args.name}.json"
     if args.quick:
         path = cache_dir() / "runs" / f"{args.name}.json"
     if path.exists():
-        print(f"{path.name} is there already: {read_json(path).get('test_sentence')}")
+        print(path.name, "is there already:", read_json(path).get("test_sentence"))
         return
     result = train(args)
     write_atomically(path, json.dumps(result, indent=1) + "\n")

@@ -3,7 +3,7 @@ samples.
 
     python chapters/experiments/rnn_characters.py
 
-Budget: about 15 minutes of one core. Writes chapters/results/rnn_characters.json and
+Budget: about 15 minutes of one core. Writes results/rnn_characters.json and
 chapters/checkpoints/rnn_characters.safetensors. An interrupted run goes on from its
 last part. Nothing here is needed to read or to re-execute the chapter.
 """
@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from plm.data import reviews
 from plm.files import cache_dir, write_atomically
-from plm.ngram import END_ID, START_ID
+from plm.ngram import KneserNey
 from plm.recurrent import (
     RecurrentLM,
     RecurrentLMConfig,
@@ -55,6 +55,17 @@ def bits(model: RecurrentLM, texts: list[list[int]]) -> float:
     return -float(np.mean(model.token_log_probs(texts, carry=True))) / np.log(2)
 
 
+def baselines(train: list, dev: list, vocab_size: int) -> dict[str, float]:
+    """Bits per character of Kneser-Ney models of the same text."""
+    found = {}
+    for n in (3, 5, 7):
+        model = KneserNey(n, vocab_size).fit(train)
+        logs = model.token_log_probs(dev)
+        found[str(n)] = round(-float(np.mean(logs)) / np.log(2), 4)
+        print(f"{n}-gram {found[str(n)]}", flush=True)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -63,7 +74,7 @@ def main() -> None:
     parser.add_argument("--d-emb", type=int, default=64)
     parser.add_argument("--layers", type=int, default=1)
     parser.add_argument("--dropout", type=float, default=0.0)
-    parser.add_argument("--characters", type=int, default=14_000_000)
+    parser.add_argument("--characters", type=int, default=9_000_000)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--T", type=int, default=80)
     parser.add_argument("--lr", type=float, default=2e-3)
@@ -74,13 +85,20 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(args.seed)
-    train, dev = characters("imdb_train", args.characters), characters("imdb_dev", 200_000)
+    train = characters("imdb_train", args.characters)
+    dev = characters("imdb_dev", 200_000)
     vocab = Vocab.build(
         (c for t in train for c in t), 100, specials=LANGUAGE_MODEL_SPECIALS
     )
     ids, dev_ids = ([vocab.encode(list(t)) for t in part] for part in (train, dev))
     config = RecurrentLMConfig(
-        len(vocab), "rnn", args.d_emb, args.d_hidden, args.layers, args.dropout, False
+        len(vocab),
+        "rnn",
+        args.d_emb,
+        args.d_hidden,
+        args.layers,
+        args.dropout,
+        False,
     )
     model = RecurrentLM(config)
     inputs, targets = text_stream(ids)
@@ -125,7 +143,11 @@ def main() -> None:
             )
             speed = (step + 1 - start) * x.numel() / (time.perf_counter() - began)
             left = (len(lanes) - step) * x.numel() / speed / 60
-            print(json.dumps(curve[-1]), f"{speed:.0f}/s, {left:.1f} min", flush=True)
+            print(
+                json.dumps(curve[-1]),
+                f"{speed:.0f}/s, {left:.1f} min left",
+                flush=True,
+            )
             if not args.quick:
                 unfinished.parent.mkdir(parents=True, exist_ok=True)
                 saved = {
@@ -139,6 +161,7 @@ def main() -> None:
                 unfinished.with_suffix(".part").replace(unfinished)
     if args.quick:
         return
+    cpu_minutes = round((time.process_time() - cpu) / 60, 1)
     samples = {}
     for temperature in TEMPERATURES:
         torch.manual_seed(0)
@@ -154,7 +177,8 @@ def main() -> None:
         "parameters": sum(p.numel() for p in model.parameters()),
         "train_characters": len(targets),
         "dev_bits": round(bits(model, dev_ids), 4),
-        "cpu_minutes": round((time.process_time() - cpu) / 60, 1),
+        "ngram_bits": baselines(ids, dev_ids, len(vocab)),
+        "cpu_minutes": cpu_minutes,
         "curve": curve,
         "samples": samples,
     }

@@ -1,5 +1,6 @@
 """A language model around any recurrent layer: RNN, LSTM or GRU. The whole past of the sentence, not a window of it."""
 
+import importlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,7 +15,7 @@ from torch.nn import functional as F
 from plm.evaluate import modes, restore
 from plm.ngram import END_ID, START_ID
 
-KINDS = ("rnn", "gru", "lstm")
+LAYERS = {"rnn": ("plm.rnn", "RNN"), "gru": ("plm.lstm", "GRU"), "lstm": ("plm.lstm", "LSTM")}
 IGNORED = -100
 Sentences = Sequence[Sequence[int]]
 State = Any  # a tensor (layers, B, d_hidden), or the LSTM's pair of such tensors
@@ -35,8 +36,8 @@ class RecurrentLMConfig:
     end_id: int = END_ID  # </s>: predicted after the last word, never fed (the next input is <s>)
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ValueError(f"kind is one of {', '.join(KINDS)}, not {self.kind!r}")
+        if self.kind not in LAYERS:
+            raise ValueError(f"kind is one of {', '.join(LAYERS)}, not {self.kind!r}")
         for name in ("vocab_size", "d_emb", "d_hidden", "n_layers"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
@@ -49,15 +50,13 @@ class RecurrentLMConfig:
 
 def recurrent_layer(kind: str, d_in: int, d_hidden: int, n_layers: int = 1, dropout: float = 0.0) -> nn.Module:
     """A layer with `forward(x (B, T, D), state=None, lengths=None) -> (outputs (B, T, H), state)`."""
-    if kind == "rnn":
-        from plm.rnn import RNN as Layer
-    elif kind == "lstm":
-        from plm.lstm import LSTM as Layer
-    elif kind == "gru":
-        from plm.lstm import GRU as Layer
-    else:
-        raise ValueError(f"kind is one of {', '.join(KINDS)}, not {kind!r}")
-    return Layer(d_in, d_hidden, n_layers=n_layers, dropout=dropout)
+    if kind not in LAYERS:
+        raise ValueError(f"kind is one of {', '.join(LAYERS)}, not {kind!r}")
+    module, name = LAYERS[kind]  # imported when asked for: chapter 5 does not need the LSTM of chapter 6
+    layer: nn.Module = getattr(importlib.import_module(module), name)(
+        d_in, d_hidden, n_layers=n_layers, dropout=dropout
+    )
+    return layer
 
 
 class RecurrentLM(nn.Module):
@@ -125,7 +124,9 @@ class RecurrentLM(nn.Module):
             restore(found)
 
     def _one_by_one(self, sentences: Sentences, batch_size: int) -> NDArray[np.float64]:
-        order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))  # little padding; put back in order below
+        order = sorted(
+            range(len(sentences)), key=lambda i: len(sentences[i])
+        )  # little padding; put back in order below
         found: list[Tensor] = [torch.empty(0)] * len(order)
         for i in range(0, len(order), batch_size):
             rows = order[i : i + batch_size]
