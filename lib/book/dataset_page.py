@@ -10,7 +10,14 @@ from plm.files import write_atomically
 
 PATH = Path(__file__).resolve().parents[2] / "chapters" / "data.md"
 
-CITATIONS = {"digits": "alpaydin1998", "reviews": "maas2011,pang2005"}  # keys in references.bib
+CITATIONS = {  # keys in references.bib
+    "digits": "alpaydin1998",
+    "reviews": "maas2011,pang2005",
+    "word_evaluation": "finkelstein2001,hill2015,mikolov2013a",
+}
+LOADERS = {
+    "word_evaluation": "plm.word_evaluation.word_pairs` and `plm.word_evaluation.analogy_questions"
+}  # else plm.data.key
 
 INTRO = """\
 % Written by python -m book.dataset_page from the cards in plm.data: change those.
@@ -29,7 +36,7 @@ def page() -> str:
     parts = [INTRO]
     for key, card in CARDS.items():
         rows = {
-            "Loaded by": f"`plm.data.{key}`",
+            "Loaded by": f"`{LOADERS.get(key, f'plm.data.{key}')}`",
             "Package": f"`{card.package}`",
             "Source": f"{card.source} {{cite:p}}`{CITATIONS[key]}`",
             "Licence": card.licence,

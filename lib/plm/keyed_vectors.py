@@ -117,7 +117,8 @@ def _text(body: bytes, V: int, d: int, path: Path) -> tuple[list[str], NDArray[n
         raise ValueError(
             f"{path}: line 1 promises {V} words, but {len(lines)} lines follow. Fetch or write the file again"
         )
-    words, table = [], np.empty((V, d), np.float32)
+    words: list[str] = []
+    table = np.empty((V, d), np.float32)
     for i, line in enumerate(lines):
         word, *numbers = line.rstrip(b" \r").split(b" ")
         if len(numbers) != d:
@@ -126,12 +127,13 @@ def _text(body: bytes, V: int, d: int, path: Path) -> tuple[list[str], NDArray[n
             table[i] = [float(x) for x in numbers]
         except ValueError as error:
             raise ValueError(f"{path}, line {i + 2}: {error}") from None
-        words.append(_word(word, words, i + 2, table[i], path))
+        words.append(_word(word, i + 2, table[i], path))
     return words, table
 
 
 def _binary(body: bytes, V: int, d: int, path: Path) -> tuple[list[str], NDArray[np.float32]]:
-    words, table, at = [], np.empty((V, d), np.float32), 0
+    words: list[str] = []
+    table, at = np.empty((V, d), np.float32), 0
     for i in range(V):
         space = body.find(b" ", at)
         end = space + 1 + 4 * d
@@ -140,7 +142,7 @@ def _binary(body: bytes, V: int, d: int, path: Path) -> tuple[list[str], NDArray
                 f"{path} ends within word {i + 1} of {V}: it is not binary, or cut off. Fetch or write it again"
             )
         table[i] = np.frombuffer(body, "<f4", d, space + 1)
-        words.append(_word(body[at:space].lstrip(b"\n"), words, i + 2, table[i], path))
+        words.append(_word(body[at:space].lstrip(b"\n"), i + 2, table[i], path))
         at = end
     if body[at:].strip(b"\n"):
         raise ValueError(
@@ -149,7 +151,7 @@ def _binary(body: bytes, V: int, d: int, path: Path) -> tuple[list[str], NDArray
     return words, table
 
 
-def _word(raw: bytes, before: list[str], line: int, vector: NDArray[np.float32], path: Path) -> str:
+def _word(raw: bytes, line: int, vector: NDArray[np.float32], path: Path) -> str:
     try:
         word = raw.decode("utf-8")
     except UnicodeDecodeError:

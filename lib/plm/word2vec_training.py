@@ -1,8 +1,7 @@
 """What stands behind `plm.word2vec.train_word2vec`: vocabulary, chunks, threads, and the loop in PyTorch."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -11,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from plm.compiled import in_threads
 from plm.huffman import HuffmanTree, huffman
 from plm.keyed_vectors import KeyedVectors
 from plm.progress import progress
@@ -144,20 +144,9 @@ def train_compiled(text: Text, config: Word2VecConfig, Q: NDArray, C: NDArray, t
         return run(ids, starts - starts[0], Q, C, chunk.rates, chunk.seed, no_trace)
 
     for _ in progress(
-        _in_threads(one, chunks(text, config), config.threads), "training word2vec", n_chunks(text, config)
+        in_threads(one, chunks(text, config), config.threads), "training word2vec", n_chunks(text, config)
     ):
         pass
-
-
-def _in_threads(work: Callable[[Chunk], int], jobs: Iterable[Chunk], threads: int) -> Iterator[int]:
-    if threads == 1:
-        yield from map(work, jobs)
-        return
-    pool = ThreadPoolExecutor(threads)
-    try:
-        yield from pool.map(work, jobs)
-    finally:
-        pool.shutdown(cancel_futures=True)  # also when the reader interrupts: no thread goes on behind her back
 
 
 # --- PyTorch -------------------------------------------------------------------------------------------------------
