@@ -1,22 +1,25 @@
 """From scores for the next token to a whole sequence: greedy search, beam search, and the exhaustive search that checks them.
 
-They work with any model that has two methods:
-  start(source) -> state: read the source (B, T_source) once. The state is any nest of tuples, lists and tensors whose first
-  dimension is the batch; None stands for nothing.
+They work with any module that has two methods:
+  start(source) -> state: read the source (B, T_source) once. The state is any nest of tuples, lists, tensors whose first
+  dimension is the batch, and key-value caches; None stands for nothing.
   step(last, state) -> (logits, state): last (N,) int64, the token written last in each row; logits (N, V) for the next one.
+  It may use up the state it is given.
 """
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import groupby, product
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from plm.evaluate import modes, restore
 
 State = Any
+Model = Any  # an nn.Module with `start` and `step`
 
 
 class Hypothesis(NamedTuple):
@@ -29,7 +32,7 @@ class Hypothesis(NamedTuple):
 
 
 @torch.no_grad()
-def greedy(model: nn.Module, source: Tensor, *, start_id: int, end_id: int, max_len: int) -> list[Hypothesis]:
+def greedy(model: Model, source: Tensor, *, start_id: int, end_id: int, max_len: int) -> list[Hypothesis]:
     """In each row the most probable token, then the most probable one after it, up to the end token or `max_len` tokens.
 
     source: (B, T) int64, padded as the model expects it. `max_len` counts the end token. Each row gets what it would get
@@ -58,7 +61,7 @@ def greedy(model: nn.Module, source: Tensor, *, start_id: int, end_id: int, max_
 
 @torch.no_grad()
 def beam_search(
-    model: nn.Module, source: Tensor, *, beam: int, start_id: int, end_id: int, max_len: int, alpha: float = 1.0
+    model: Model, source: Tensor, *, beam: int, start_id: int, end_id: int, max_len: int, alpha: float = 1.0
 ) -> list[list[Hypothesis]]:
     """Carry the `beam` most probable unfinished sequences of each row along; return up to `beam` finished ones, best first.
 
@@ -82,7 +85,7 @@ def beam_search(
             grown: list[tuple[int, list[int], float]] = []
             for row, group in groupby(range(len(live)), key=lambda i: live[i][0]):
                 members = list(group)
-                new = []
+                new: list[tuple[int, tuple[int, list[int], float]]] = []
                 for rank, (i, token, value) in enumerate(_best(total[members], 2 * beam)):
                     prefix = live[members[i]][1]
                     if token == end_id:
@@ -112,7 +115,7 @@ def _best(total: Tensor, k: int) -> list[tuple[int, int, float]]:
 
 
 @torch.no_grad()
-def log_prob(model: nn.Module, source: Tensor, ids: list[int], *, start_id: int, end_id: int) -> float:
+def log_prob(model: Model, source: Tensor, ids: list[int], *, start_id: int, end_id: int) -> float:
     """The log-probability that the model gives to `ids` and then the end token, for one source (1, T)."""
     _check(model, source, 1)
     total = 0.0
@@ -126,7 +129,7 @@ def log_prob(model: nn.Module, source: Tensor, ids: list[int], *, start_id: int,
 
 
 def exhaustive(
-    model: nn.Module, source: Tensor, *, vocab_size: int, start_id: int, end_id: int, max_len: int, alpha: float = 1.0
+    model: Model, source: Tensor, *, vocab_size: int, start_id: int, end_id: int, max_len: int, alpha: float = 1.0
 ) -> list[Hypothesis]:
     """Every sequence of at most `max_len` tokens, end token included, best first. For tiny vocabularies: V ** max_len of them.
 
@@ -144,18 +147,22 @@ def exhaustive(
 
 
 def select(state: State, rows: Tensor) -> State:
-    """The given rows of a state: of each tensor in a nest of tuples, named tuples and lists; None stays None."""
+    """The given rows of a state: of each tensor and cache in a nest of tuples, named tuples and lists; None stays None."""
     if state is None:
         return None
     if isinstance(state, Tensor):
         return state.index_select(0, rows.to(state.device))
+    if hasattr(state, "reorder"):  # a KVCache: the copy gets new tensors, the original keeps its own
+        state = copy.copy(state)
+        state.reorder(rows)
+        return state
     if isinstance(state, tuple | list):
         parts = [select(part, rows) for part in state]
         return type(state)(*parts) if hasattr(state, "_fields") else type(state)(parts)
     raise TypeError(f"a state is a nest of tuples, lists and tensors, but it holds a {type(state).__name__}")
 
 
-def _next(model: nn.Module, last: Tensor, state: State) -> tuple[Tensor, State]:
+def _next(model: Model, last: Tensor, state: State) -> tuple[Tensor, State]:
     logits, state = model.step(last, state)
     if logits.ndim != 2 or len(logits) != len(last):
         raise ValueError(f"step must return logits ({len(last)}, V), one row per sequence; got {tuple(logits.shape)}")
@@ -164,7 +171,7 @@ def _next(model: nn.Module, last: Tensor, state: State) -> tuple[Tensor, State]:
     return logits.log_softmax(-1), state
 
 
-def _check(model: nn.Module, source: Tensor, max_len: int) -> None:
+def _check(model: Model, source: Tensor, max_len: int) -> None:
     if not (hasattr(model, "start") and hasattr(model, "step")):
         raise TypeError(f"{type(model).__name__} has no methods start and step: see the head of plm.decode")
     if source.ndim != 2 or source.dtype != torch.int64 or source.shape[1] == 0:
@@ -174,7 +181,7 @@ def _check(model: nn.Module, source: Tensor, max_len: int) -> None:
 
 
 @contextmanager
-def _at_rest(model: nn.Module) -> Iterator[None]:
+def _at_rest(model: Model) -> Iterator[None]:
     """Evaluation mode inside, the mode found before after it, also after an error."""
     found = modes(model)
     model.eval()
