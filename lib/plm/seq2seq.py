@@ -25,7 +25,7 @@ class Seq2SeqConfig:
     attention: str = "none"  # "none": one vector for the whole source; "additive" (2015); "multi-head" (2017)
     n_heads: int = 1  # of "multi-head"
     d_emb: int = 64
-    d_hidden: int = 192  # of the decoder; each direction of the encoder has half of it
+    d_hidden: int = 128  # of the decoder; each direction of the encoder has half of it
     dropout: float = 0.1  # on word vectors and before the output
 
     def __post_init__(self) -> None:

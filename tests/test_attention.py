@@ -1,0 +1,378 @@
+"""Attention against torch's own, in outputs, weights and gradients, under every mask; and what must hold for any attention."""
+
+import copy
+import math
+import pickle
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional as F
+from torch.testing import assert_close
+
+from plm.attention import (
+    BahdanauAttention,
+    KVCache,
+    MultiHeadAttention,
+    attend,
+    attention_weights,
+    causal_mask,
+    masked_softmax,
+    padding_mask,
+)
+
+B, H, T, D = 2, 3, 5, 4
+IDS = torch.tensor([[1, 2, 3, 0, 0], [4, 5, 6, 7, 8]])
+MASKS = {
+    "none": None,
+    "causal": causal_mask(T),
+    "padding": padding_mask(IDS),
+    "both": padding_mask(IDS) & causal_mask(T),
+    "one row empty": torch.ones(T, T, dtype=torch.bool).index_fill(0, torch.tensor([2]), False),
+}
+
+
+def qkv(dtype=torch.float32, shape=(B, T, D), n_values=3):
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(*shape[:-1], width).to(dtype) for width in (shape[-1], shape[-1], n_values))
+    return [t.requires_grad_() for t in (q, k, v)]
+
+
+def multi_head(**kwargs) -> tuple[MultiHeadAttention, nn.MultiheadAttention]:
+    """Ours and torch's with the same random weights, biases included."""
+    torch.manual_seed(1)
+    theirs = nn.MultiheadAttention(H * D, H, batch_first=True, **kwargs)
+    for p in theirs.parameters():
+        nn.init.normal_(p, std=0.4)
+    ours = MultiHeadAttention(H * D, H, bias=kwargs.get("bias", True), d_memory=kwargs.get("kdim"))
+    return ours.load_torch(theirs), theirs
+
+
+def gradients(outputs, leaves):
+    torch.manual_seed(9)
+    loss = sum((out * torch.randn(out.shape, dtype=out.dtype)).sum() for out in outputs)
+    return torch.autograd.grad(loss, leaves, retain_graph=True)
+
+
+# --- equals a reference -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_attend_equals_torch_outputs_and_gradients(name, dtype):
+    mask, leaves = MASKS[name], qkv(dtype)
+    ours = attend(*leaves, mask)[0]
+    theirs = F.scaled_dot_product_attention(*leaves, attn_mask=mask)
+    assert_close(ours, theirs)
+    for a, b in zip(gradients([ours], leaves), gradients([theirs], leaves)):
+        assert_close(a, b)
+
+
+@pytest.mark.parametrize("name", [name for name in MASKS if name != "one row empty"])
+@pytest.mark.parametrize("bias", [True, False])
+def test_multi_head_equals_torch_outputs_weights_and_gradients(name, bias):
+    ours, theirs = multi_head(bias=bias)
+    mask = MASKS[name]
+    x = torch.randn(B, T, H * D, requires_grad=True)
+    blocked = None if mask is None else (~mask).expand(B, T, T).repeat_interleave(H, 0)  # torch: True = may NOT look
+    out, weights = ours(x, mask=mask)
+    out_t, weights_t = theirs(x, x, x, attn_mask=blocked, average_attn_weights=False)
+    assert_close(out, out_t)
+    assert_close(weights, weights_t)
+    mine, torchs = dict(ours.named_parameters()), dict(theirs.named_parameters())
+    found = dict(zip(mine, gradients([out, weights], list(mine.values()))))
+    wanted = dict(zip(torchs, gradients([out_t, weights_t], list(torchs.values()))))
+    for kind in ("weight", "bias")[: 1 + bias]:
+        stacked = torch.cat([found[f"w_{letter}.{kind}"] for letter in "qkv"])
+        assert_close(stacked, wanted[f"in_proj_{kind}"])
+        assert_close(found[f"w_o.{kind}"], wanted[f"out_proj.{kind}"])
+    assert_close(*(gradients(pair, [x])[0] for pair in ([out, weights], [out_t, weights_t])))
+
+
+def test_cross_attention_equals_torch_with_key_padding_and_other_widths():
+    ours, theirs = multi_head(kdim=7, vdim=7)
+    x, memory = torch.randn(B, 4, H * D), torch.randn(B, T, 7)
+    out, weights = ours(x, memory, padding_mask(IDS))
+    out_t, weights_t = theirs(x, memory, memory, key_padding_mask=IDS == 0, average_attn_weights=False)
+    assert_close(out, out_t)
+    assert_close(weights, weights_t)
+
+
+def test_bahdanau_equals_the_formula_pair_by_pair():
+    torch.manual_seed(0)
+    layer = BahdanauAttention(3, 4, 6)
+    q, k = torch.randn(B, 2, 3), torch.randn(B, T, 4)
+    average, weights = layer(q, k, k, padding_mask(IDS))
+    for b in range(B):
+        for i in range(2):
+            scores = [layer.w.weight[0] @ torch.tanh(layer.W.weight @ q[b, i] + layer.U.weight @ key) for key in k[b]]
+            expected = torch.stack(scores)[IDS[b] != 0].softmax(0)
+            assert_close(weights[b, i, IDS[b] != 0], expected)
+            assert_close(average[b, i], expected @ k[b, IDS[b] != 0])
+    assert weights[0, :, 3:].abs().max() == 0
+
+
+# --- hand numbers -------------------------------------------------------------------------------------------------
+
+
+def test_thinking_machines():
+    """Scores 112 and 96 at d_head = 64: divided by 8 they are 14 and 12, and the weights .88 and .12."""
+    q, k = torch.full((1, 64), math.sqrt(2)), torch.zeros(2, 64)
+    k[0], k[1] = 112 / (64 * math.sqrt(2)), 96 / (64 * math.sqrt(2))
+    assert_close(q @ k.T, torch.tensor([[112.0, 96.0]]))
+    weights = attend(q, k, torch.eye(2))[1]
+    assert_close(weights, torch.tensor([[0.88, 0.12]]), atol=0.005, rtol=0)
+    assert_close(weights[0, 0], torch.sigmoid(torch.tensor(2.0)))
+
+
+def test_equal_keys_give_the_plain_average():
+    v = torch.tensor([[2.0], [4.0], [9.0]])
+    average, weights = attend(torch.randn(1, 4), torch.ones(3, 4), v)
+    assert_close(average, torch.tensor([[5.0]]))
+    assert_close(weights, torch.full((1, 3), 1 / 3))
+
+
+# --- invariants and cases -----------------------------------------------------------------------------------------
+
+
+def test_a02_true_means_may_look_and_the_future_cannot_be_seen():
+    torch.manual_seed(0)
+    q = k = torch.randn(3, 3)
+    average, weights = attend(q, k, torch.eye(3), causal_mask(3))
+    assert torch.equal(average, weights)  # the values are the identity
+    assert_close(weights[0], torch.tensor([1.0, 0, 0]))
+    changed = k.clone()
+    changed[2] += 5
+    values = torch.eye(3)
+    values[2] -= 7
+    later, _ = attend(torch.cat([q[:2], changed[2:]]), changed, values, causal_mask(3))
+    assert torch.equal(later[:2], average[:2])  # bit for bit
+    assert not torch.equal(later[2], average[2])
+
+
+def test_a03_one_query_and_a_cache_of_keys_sees_all_of_them():
+    q, k, v = torch.zeros(1, 1, 2), torch.randn(1, 5, 2), torch.arange(5.0)[None, :, None]
+    assert_close(attend(q, k, v, causal_mask(1, 5))[0], torch.full((1, 1, 1), 2.0))
+    assert causal_mask(2, 4).tolist() == [[True, True, True, False], [True, True, True, True]]
+
+
+@pytest.mark.parametrize("steps", [[1, 1, 1, 1, 1], [2, 3], [4, 1], [5]])
+def test_a03_cached_decoding_equals_the_full_pass(steps):
+    layer, _ = multi_head()
+    x = torch.randn(B, T, H * D)
+    full, full_weights = layer(x, mask=causal_mask(T))
+    cache, outs, at = KVCache(), [], 0
+    for n in steps:
+        out, weights = layer(x[:, at : at + n], mask=causal_mask(n, at + n), cache=cache)
+        assert_close(weights, full_weights[:, :, at : at + n, : at + n])
+        outs.append(out)
+        at += n
+        assert len(cache) == at
+    assert_close(torch.cat(outs, 1), full)
+
+
+def test_a_cache_of_a_memory_computes_keys_once_and_gives_the_same():
+    layer, _ = multi_head()
+    x, memory, cache = torch.randn(B, 3, H * D), torch.randn(B, T, H * D), KVCache()
+    full = layer(x, memory, padding_mask(IDS))[0]
+    outs = [layer(x[:, t : t + 1], memory, padding_mask(IDS), cache)[0] for t in range(3)]
+    assert len(cache) == T
+    assert_close(torch.cat(outs, 1), full)
+
+
+def test_a_cache_can_be_reordered_for_a_beam():
+    layer, _ = multi_head()
+    x, rows, cache = torch.randn(B, 2, H * D), torch.tensor([1, 1, 0]), KVCache()
+    layer(x[:, :1], cache=cache)
+    cache.reorder(rows)
+    assert_close(layer(x[rows, 1:], cache=cache)[0], layer(x, mask=causal_mask(2))[0][rows, 1:])
+    KVCache().reorder(rows)  # an empty one stays empty
+
+
+def test_a05_same_shape_and_numbers_in_training_evaluation_and_without_gradients():
+    layer, _ = multi_head()
+    ids = torch.tensor([[1, 2, 3, 0, 0], [1, 2, 0, 0, 0]])  # the last two columns are padding everywhere
+    x = torch.randn(2, 5, H * D)
+    trained = layer.train()(x, mask=padding_mask(ids))[0]
+    evaluated = layer.eval()(x, mask=padding_mask(ids))[0]
+    with torch.no_grad():
+        silent = layer(x, mask=padding_mask(ids))[0]
+    assert trained.shape == evaluated.shape == silent.shape == (2, 5, H * D)
+    assert_close(trained, evaluated)
+    assert_close(evaluated, silent)
+
+
+def test_a11_padding_hides_keys_not_queries():
+    mask = padding_mask(torch.tensor([[1, 2, 3, 0, 0]])) & causal_mask(5)
+    rows = ["".join(str(int(look)) for look in row) for row in mask[0]]
+    assert rows == ["10000", "11000", "11100", "11100", "11100"]
+    assert mask.any(-1).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_a21_two_masks_in_half_precision(dtype):
+    mask = padding_mask(torch.tensor([[0, 7]])) & causal_mask(2)  # padding first: the first row may look nowhere
+    leaves = qkv(dtype, (1, 2, 8))
+    average, weights = attend(*leaves, mask)
+    assert average.dtype == weights.dtype == dtype
+    assert weights[0].tolist() == [[0, 0], [0, 1]]
+    assert average[0, 0].tolist() == [0, 0, 0]
+    for gradient in torch.autograd.grad(average.sum() + weights.sum(), leaves):
+        assert torch.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a21_scores_beyond_half_precision_do_not_overflow(dtype):
+    q = torch.full((1, 64), 40.0, dtype=dtype)  # the dot product, 102400, does not fit into float16
+    assert torch.isfinite(attend(q, q, torch.ones(1, 2, dtype=dtype))[0]).all()
+
+
+def test_a_row_that_may_look_nowhere_gives_zeros_and_no_gradient():
+    leaves = qkv()
+    mask = MASKS["one row empty"]
+    average, weights = attend(*leaves, mask)
+    assert average[:, 2].abs().max() == weights[:, 2].abs().max() == 0
+    assert_close(weights.sum(-1)[:, [0, 1, 3, 4]], torch.ones(B, 4))
+    q_gradient = gradients([average, weights], leaves)[0]
+    assert q_gradient[:, 2].abs().max() == 0
+    assert torch.isfinite(q_gradient).all()
+    assert_close(masked_softmax(torch.randn(2, 3), torch.zeros(3, dtype=torch.bool)), torch.zeros(2, 3))
+
+
+def test_a24_dropout_acts_on_the_weights_in_training_only():
+    layer, x = MultiHeadAttention(8, 2, dropout=0.5), torch.randn(1, 6, 8)
+    layer.train()
+    first, weights = layer(x)
+    assert not torch.equal(first, layer(x)[0])
+    assert_close(weights.sum(-1), torch.ones(1, 2, 6))  # reported as they are before dropout
+    layer.eval()
+    assert torch.equal(layer(x)[0], layer(x)[0])
+    nothing = MultiHeadAttention(8, 2, dropout=0.0).train()
+    assert torch.equal(nothing(x)[0], nothing(x)[0])
+
+
+@pytest.mark.parametrize("n_heads", [1, 2])
+@pytest.mark.parametrize("length", [1, 3])
+def test_k04_heads_split_and_merge_for_all_sizes(n_heads, length):
+    layer, x = MultiHeadAttention(4, n_heads), torch.randn(2, length, 4)
+    assert torch.equal(layer.merge(layer.split(x)), x)
+    head = layer.split(x)[1, n_heads - 1]
+    assert torch.equal(head, x[1, :, -4 // n_heads :] if n_heads > 1 else x[1])
+    out, weights = layer(x.transpose(0, 1).contiguous().transpose(0, 1))  # not contiguous either
+    assert out.shape == (2, length, 4)
+    assert weights.shape == (2, n_heads, length, length)
+
+
+def test_k05_a_single_token_looks_at_itself():
+    layer, x = MultiHeadAttention(4, 2), torch.randn(1, 1, 4)
+    out, weights = layer(x, mask=causal_mask(1))
+    assert weights.flatten().tolist() == [1, 1]
+    assert_close(out, layer.w_o(layer.w_v(x)))
+    average, weights = BahdanauAttention(4, 4, 3)(x, x, x)
+    assert_close(average, x)
+    assert weights.item() == 1
+
+
+@pytest.mark.parametrize("kind", ["attend", "multi-head", "additive"])
+def test_permutation_equivariance(kind):
+    """Other order in, the same outputs in the other order; not the same outputs in place."""
+    torch.manual_seed(0)
+    x, order = torch.randn(1, 6, 8), torch.tensor([3, 0, 5, 1, 4, 2])
+    layer = MultiHeadAttention(8, 2) if kind == "multi-head" else BahdanauAttention(8, 8, 5)
+
+    def run(x):
+        return layer(x)[0] if kind == "multi-head" else (attend if kind == "attend" else layer)(x, x, x)[0]
+
+    assert_close(run(x[:, order]), run(x)[:, order])
+    assert (run(x[:, order]) - run(x)).abs().max() > 0.01
+    assert_close(run(x[:, order]).mean(1), run(x).mean(1))  # what does not ask for places is invariant
+
+
+def test_padding_cannot_leak():
+    layer, _ = multi_head()
+    x = torch.randn(B, T, H * D)
+    other = x.clone()
+    other[0, 3:] = 100.0
+    a, b = (layer(inputs, mask=padding_mask(IDS))[0] for inputs in (x, other))
+    assert torch.equal(a[0, :3], b[0, :3])
+    assert_close(layer(x[:1, :3])[0], a[:1, :3])  # as if it had stood alone
+
+
+@given(t_q=st.integers(1, 6), more=st.integers(0, 4), seed=st.integers(0, 99))
+def test_weights_are_a_distribution_over_the_allowed_places(t_q, more, seed):
+    torch.manual_seed(seed)
+    q, k = torch.randn(t_q, 3) * 5, torch.randn(t_q + more, 3) * 5
+    mask = torch.rand(t_q, t_q + more) < 0.6
+    weights = attention_weights(q, k, mask)
+    assert weights[~mask].abs().sum() == 0
+    assert_close(weights.sum(-1), mask.any(-1).float())
+    assert (weights >= 0).all()
+
+
+def test_copies_pickles_state_dicts_and_double_precision():
+    for layer in (MultiHeadAttention(8, 2), BahdanauAttention(8, 8, 4)):
+        args = [torch.randn(1, 3, 8)] * (1 if isinstance(layer, MultiHeadAttention) else 3)
+        for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+            assert torch.equal(twin(*args)[0], layer(*args)[0])
+        fresh = type(layer)(*((8, 2) if isinstance(layer, MultiHeadAttention) else (8, 8, 4)))
+        fresh.load_state_dict(layer.state_dict())
+        assert_close(fresh.double()(*[a.double() for a in args])[0], layer(*args)[0].double(), atol=1e-6, rtol=1e-5)
+
+
+def test_one_batch_is_learnt():
+    """Find the marked place: the label is the value of the token whose first number is large."""
+    torch.manual_seed(0)
+    x = torch.randn(32, 6, 8)
+    x[:, :, 0] = 0
+    place = torch.randint(0, 6, (32,))
+    x[torch.arange(32), place, 0] = 3
+    labels = (x[torch.arange(32), place, 1] > 0).long()
+    layer, head = MultiHeadAttention(8, 2), nn.Linear(8, 2)
+    optimizer = torch.optim.Adam([*layer.parameters(), *head.parameters()], lr=1e-2)
+    for _ in range(150):
+        loss = F.cross_entropy(head(layer(x)[0].mean(1)), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert loss < 0.05
+
+
+# --- clear words --------------------------------------------------------------------------------------------------
+
+
+def test_bad_input_is_named():
+    q, k, v = (t.detach() for t in qkv())
+    with pytest.raises(TypeError, match=r'True means "may look"; got torch.float32'):
+        attend(q, k, v, torch.zeros(T, T))
+    with pytest.raises(TypeError, match="got list"):
+        attend(q, k, v, [[True]])
+    with pytest.raises(ValueError, match=r"\(2, 5, 6\) does not broadcast"):
+        attend(q, k, v, torch.ones(2, 5, 6, dtype=torch.bool))
+    with pytest.raises(ValueError, match="does not broadcast"):  # it would make the scores larger
+        attend(q, k, v, torch.ones(7, 2, 5, 5, dtype=torch.bool))
+    with pytest.raises(ValueError, match="same width"):
+        attend(q, k[..., :3], v)
+    with pytest.raises(ValueError, match="each key needs its value"):
+        attend(q, k, v[:, :4])
+    with pytest.raises(TypeError, match="embedding first"):
+        attend(IDS[..., None], IDS[..., None], v)
+    with pytest.raises(ValueError, match="multiple of n_heads"):
+        MultiHeadAttention(10, 3)
+    with pytest.raises(ValueError, match=r"x must be \(B, T, 12\)"):
+        multi_head()[0](torch.randn(5, 12))
+    with pytest.raises(ValueError, match=r"memory must be \(B, T, 12\)"):
+        multi_head()[0](torch.randn(1, 5, 12), torch.randn(1, 5, 11))
+    with pytest.raises(TypeError, match="x holds vectors"):
+        multi_head()[0](torch.ones(1, 5, 12, dtype=torch.int64))
+    with pytest.raises(ValueError, match="last T_q of T_k"):
+        causal_mask(3, 2)
+    with pytest.raises(ValueError, match=r"ids must be \(B, T\)"):
+        padding_mask(torch.tensor([1, 2]))
+    with pytest.raises(ValueError, match="num_heads=3"):
+        MultiHeadAttention(12, 2).load_torch(multi_head()[1])
+    with pytest.raises(ValueError, match="has none"):
+        MultiHeadAttention(12, 3, bias=False).load_torch(multi_head()[1])
+    with pytest.raises(ValueError, match=r"q must be \(B, T, 4\)"):
+        BahdanauAttention(4, 4, 2)(torch.randn(1, 2, 3), torch.randn(1, 2, 4), torch.randn(1, 2, 4))
