@@ -3,18 +3,18 @@
     python chapters/experiments/recurrent_probe.py rnn-1m-carried-0 …
 
 Takes the weights that recurrent_lm.py left in the cache folder (and, always, the
-shipped NNLM), and writes or replaces their entries in results/recurrent_probe.json. About
-a minute of one core per model.
+shipped NNLM), and writes or replaces their entries in results/recurrent_probe.json.
+About a minute of one core per model.
 
 "influence": how much the prediction after 25 words changes (Kullback-Leibler
-divergence in nats, mean over test sentences) when the word d places back is replaced
-by another, drawn by frequency; the same sentences and draws for every model.
+divergence in nats, mean over test sentences) when the word d places back is
+replaced by another, drawn by frequency; the same sentences and draws for all.
 
 "hobby": My father took me to see people play FOOTBALL when I was small. (0 to 8
-other sentences.) Today I am going to play ___. How much likelier is "football" than if the
-first sentence had named another hobby? Log ratio, mean over the six hobbies and the
-five others. The state is carried through the sentences; "short" is the same ratio in
-one sentence, "I love to watch FOOTBALL and today I am going to play ___".
+other sentences.) Today I am going to play ___. How much likelier is "football" than
+if the first sentence had named another hobby? Log ratio, mean over the six hobbies
+and the five others. The state is carried through the sentences; "short" is the same
+ratio in one sentence, "I love to watch FOOTBALL and today I am going to play ___".
 """
 
 import json
