@@ -7,9 +7,10 @@ import subprocess
 from importlib.resources import files
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-from plm.explore import Explorer
+from plm.explore import Explorer, attention_example
 
 FRONT_ENDS = sorted(p for p in (files("plm") / "explore_static").iterdir() if p.name.endswith(".js"))
 NAMES = [p.name.removesuffix(".js") for p in FRONT_ENDS]
@@ -99,3 +100,15 @@ def test_front_ends_are_anywidget_modules_that_load_nothing(path, tmp_path):
         module = tmp_path / "front_end.mjs"
         module.write_text(text, encoding="utf-8")
         subprocess.run([node, "--check", module], check=True)
+
+
+def test_an_attention_example_has_a_matrix_per_layer_and_head():
+    weights = np.array([[1.0, 0.0], [0.3333333, 0.6666667]])
+    one = attention_example("x", ["a", "b"], ["c", "d"], weights, mask=np.tri(2, dtype=bool), note="n")
+    assert one["weights"] == [[[[1.0, None], [0.333, 0.667]]]]
+    assert (one["name"], one["rows"], one["columns"], one["note"]) == ("x", ["a", "b"], ["c", "d"], "n")
+    many = attention_example("x", "ab", "cd", np.broadcast_to(weights, (3, 4, 2, 2)))
+    assert np.shape(many["weights"]) == (3, 4, 2, 2)
+    Explorer("attention", {"examples": [one, many]}, label="x", fallback="")
+    with pytest.raises(ValueError, match=r"\(1, 1, 2, 2\), but there are 3 rows and 2 columns"):
+        attention_example("x", "abc", "cd", weights)

@@ -9,9 +9,11 @@ are answered by the function `answer`.
 import hashlib
 import html
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 from typing import Any
+
+import numpy as np
 
 # The model that anywidget hands to a front end, played by thirty lines where there is no kernel.
 _PAGE = """<style>{css}</style>
@@ -34,6 +36,32 @@ _PAGE = """<style>{css}</style>
   }}
 }})();
 </script>"""
+
+
+def attention_example(
+    name: str, rows: Sequence[str], columns: Sequence[str], weights: Any, mask: Any = None, note: str = ""
+) -> dict[str, Any]:
+    """One example for the front end `attention`: which token (a row) looks at which (a column), in each layer and head.
+
+    weights: numbers (layers, heads, rows, columns); (heads, rows, columns) and (rows, columns) mean one layer, one head.
+    mask: bool (rows, columns), False where looking is forbidden. Weights are rounded to three decimals.
+    """
+    data = np.asarray(weights, dtype=float)
+    while data.ndim < 4:
+        data = data[None]
+    if data.ndim != 4 or data.shape[2:] != (len(rows), len(columns)):
+        raise ValueError(
+            f"weights are {data.shape}, but there are {len(rows)} rows and {len(columns)} columns of tokens"
+        )
+    allowed = np.ones(data.shape[2:], bool) if mask is None else np.broadcast_to(np.asarray(mask), data.shape[2:])
+    matrices = [
+        [
+            [[round(w, 3) if look else None for w, look in zip(*pair)] for pair in zip(head.tolist(), allowed.tolist())]
+            for head in layer
+        ]
+        for layer in data
+    ]
+    return {"name": name, "rows": list(rows), "columns": list(columns), "weights": matrices, "note": note}
 
 
 def _as_json(state: dict[str, Any]) -> str:
