@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 Job = TypeVar("Job")
 Done = TypeVar("Done")
 
-MISSING = 'the fast training loops need numba: pip install numba, or choose the readable loops with backend="torch"'
+MISSING = 'the fast loops need numba: pip install numba, or choose the readable ones, such as backend="torch"'
 
 
 def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:

@@ -84,6 +84,8 @@ class KeyedVectors:
         for word in self.words:
             if not word or set(word) & set(" \t\n\r\v\f"):
                 raise ValueError(f"{word!r} cannot be written: in this format white space ends a word. Rename it first")
+            if any("\ud800" <= letter <= "\udfff" for letter in word):
+                raise ValueError(f"{word!r} cannot be written: it holds a lone surrogate. Repair the text first")
         table = self.vectors.cpu().numpy().astype("<f4")
         head = f"{len(self)} {self.vectors.shape[1]}\n".encode()
         if path.suffix == ".bin" if binary is None else binary:
@@ -117,6 +119,10 @@ def _text(body: bytes, V: int, d: int, path: Path) -> tuple[list[str], NDArray[n
         raise ValueError(
             f"{path}: line 1 promises {V} words, but {len(lines)} lines follow. Fetch or write the file again"
         )
+    if V * d > len(body):
+        raise ValueError(
+            f"{path}: line 1 promises {V} words of {d} numbers, the file is too short. Fetch or write it again"
+        )
     words: list[str] = []
     table = np.empty((V, d), np.float32)
     for i, line in enumerate(lines):
@@ -124,7 +130,8 @@ def _text(body: bytes, V: int, d: int, path: Path) -> tuple[list[str], NDArray[n
         if len(numbers) != d:
             raise ValueError(f"{path}, line {i + 2}: expected a word and {d} numbers, found {len(numbers)} numbers")
         try:
-            table[i] = [float(x) for x in numbers]
+            with np.errstate(over="ignore"):  # too large for float32: refused as infinity below
+                table[i] = [float(x) for x in numbers]
         except ValueError as error:
             raise ValueError(f"{path}, line {i + 2}: {error}") from None
         words.append(_word(word, i + 2, table[i], path))
@@ -133,6 +140,8 @@ def _text(body: bytes, V: int, d: int, path: Path) -> tuple[list[str], NDArray[n
 
 def _binary(body: bytes, V: int, d: int, path: Path) -> tuple[list[str], NDArray[np.float32]]:
     words: list[str] = []
+    if V * (4 * d + 1) > len(body):  # also saves the memory for a table that a broken first line promises
+        raise ValueError(f"{path} ends before word {V} of {V}: it is not binary, or cut off. Fetch or write it again")
     table, at = np.empty((V, d), np.float32), 0
     for i in range(V):
         space = body.find(b" ", at)
