@@ -41,7 +41,7 @@ from plm.vocab import LANGUAGE_MODEL_SPECIALS, Vocab
 
 CHAPTERS = Path(__file__).resolve().parents[1]
 COMMAND = "python chapters/experiments/ladder_vectors.py"
-RATES, STEPS = (1e-3, 3e-3, 1e-2, 3e-2), (30, 100, 300, 1000)
+RATES, STEPS = (1e-3, 3e-3, 1e-2, 3e-2), (30, 100, 300)
 PENALTIES = (1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0)  # C of scikit-learn: less is more
 SIF = 1e-3  # a word of frequency f weighs SIF / (SIF + f)
 FORMS = [

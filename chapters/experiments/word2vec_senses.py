@@ -24,7 +24,7 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from plm.data import language_model_text
-from plm.files import write_atomically
+from plm.files import read_json, write_atomically
 from plm.similarity import cosine, nearest
 from plm.vocab import LANGUAGE_MODEL_SPECIALS, Vocab
 from plm.word2vec import Word2VecConfig, train_word2vec
@@ -42,6 +42,7 @@ PAIRS = [
     ("phone", "ship"),
 ]
 SEEDS, EPOCHS, REACH = (0, 1, 2), 10, 5
+STORE = CHAPTERS / "results" / "word2vec_senses.json"
 Sentences = list[list[str]]
 
 
@@ -129,8 +130,8 @@ def main() -> None:
         {f"{w}|{w}" for pair in PAIRS for w in pair} | {"|".join(p) for p in PAIRS}
     )
     vocab = Vocab([*base.tokens[3:], *new])
-    runs = []
-    for seed in SEEDS:
+    runs = read_json(STORE)["runs"] if STORE.exists() else []
+    for seed in SEEDS[len(runs) :]:
         config = Word2VecConfig(epochs=EPOCHS, seed=seed)
         disguised = disguise(text.train, seed)
         Q = train_word2vec(disguised, config, vocab=vocab).vectors
@@ -141,16 +142,13 @@ def main() -> None:
         }
         right = [p["accuracy"]["its neighbours"] for p in runs[-1]["pairs"]]
         print(seed, mean, np.round(right, 2), flush=True)
-    content = {
-        "command": COMMAND,
-        "seeds": SEEDS,
-        "config": {"epochs": EPOCHS, "words": 5_000_000, "reach": REACH},
-        "runs": runs,
-    }
-    write_atomically(
-        CHAPTERS / "results" / "word2vec_senses.json",
-        json.dumps(content, indent=1) + "\n",
-    )
+        content = {
+            "command": COMMAND,
+            "seeds": SEEDS[: len(runs)],
+            "config": {"epochs": EPOCHS, "words": 5_000_000, "reach": REACH},
+            "runs": runs,
+        }
+        write_atomically(STORE, json.dumps(content, indent=1) + "\n")
 
 
 if __name__ == "__main__":

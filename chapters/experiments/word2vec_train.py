@@ -16,9 +16,9 @@ for CBOW, hierarchical softmax, half the passes, and the NNLM of chapter 3, once
 Spearman's correlation with WordSim353 and SimLex999, and analogies, all on the same
 words.
 
-Settings: those of the C program but for the number of passes. Five, ten and twenty
-passes over five million words gave a WordSim353 of .33, .42 and EPOCHS20; the dev
-accuracy on the ladder rose with it.
+Settings: those of the C program but for the number of passes, ten instead of five:
+with gensim, WordSim353 rose from .33 to .42 with it, and the ladder with 100 labels
+from .649 to .662.
 """
 
 import argparse
@@ -40,6 +40,7 @@ from plm.word_evaluation import PAIR_SETS, analogies, word_similarity
 CHAPTERS = Path(__file__).resolve().parents[1]
 COMMAND = "python chapters/experiments/word2vec_train.py"
 SIZES, SEEDS, EPOCHS = (300_000, 1_000_000, 2_500_000, 5_000_000), (0, 1, 2), 10
+GLOVE = {"x_max": 10, "epochs": 15}  # the paper's 100 is for a thousand times the text
 QUALITY = CHAPTERS / "results" / "word2vec_quality.json"
 Sentences = list[list[str]]
 
@@ -76,7 +77,7 @@ def tables() -> None:
     known = {"epochs": EPOCHS, "seed": 0, "command": f"{COMMAND} tables"}
     jobs = {
         "word2vec_5m": lambda: train_word2vec(five, config, vocab=base),
-        "glove_5m": lambda: train_glove(five, GloVeConfig(), vocab=base),
+        "glove_5m": lambda: train_glove(five, GloVeConfig(**GLOVE), vocab=base),
         "word2vec_all": lambda: train_word2vec(everything, config, vocab=large),
     }
     for name, train in jobs.items():
@@ -131,7 +132,7 @@ def train(method: str, words: int, seed: int) -> KeyedVectors:
     if method == "gensim":
         return gensim_vectors(text, seed)
     if method == "GloVe":
-        return train_glove(text, GloVeConfig(seed=seed), vocab=base)
+        return train_glove(text, GloVeConfig(**GLOVE, seed=seed), vocab=base)
     other = {
         "CBOW": {"architecture": "cbow"},
         "hierarchical": {"loss": "hierarchical"},
