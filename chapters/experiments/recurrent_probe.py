@@ -13,8 +13,8 @@ replaced by another, drawn by frequency; the same sentences and draws for all.
 "hobby": My father took me to see people play FOOTBALL when I was small. (0 to 8
 other sentences.) Today I am going to play ___. How much likelier is "football" than
 if the first sentence had named another hobby? Log ratio, mean over the six hobbies
-and the five others. The state is carried through the sentences; "short" is the same
-ratio in one sentence, "I love to watch FOOTBALL and today I am going to play ___".
+and the five others. The state is carried through the sentences; "near" is the same
+ratio within one sentence, as in "I love FOOTBALL and I want to play ___".
 """
 
 import json
@@ -48,7 +48,11 @@ FILLERS = (
     "but one thing has not changed .",
 )
 QUESTION = "today i am going to play"
-SHORT = "i love to watch {} and today i am going to play"
+NEAR = (
+    "i play {} and i play",
+    "i love {} and i want to play",
+    "i love to watch {} and today i am going to play",
+)
 
 
 def next_word(model, sentences: list[list[int]]) -> Tensor:
@@ -89,7 +93,13 @@ def hobby(model, vocab: Vocab) -> dict:
         at = text[0].split().index(HOBBIES[-1])
         return float((logs.diagonal() - others).mean()), n_words - at
 
-    result = {"short": round(ask(SHORT, None)[0], 4), "words": [], "log_ratio": []}
+    near = [ask(template, None) for template in NEAR]
+    result = {
+        "near_words": [distance for _, distance in near],
+        "near_log_ratio": [round(ratio, 4) for ratio, _ in near],
+        "words": [],
+        "log_ratio": [],
+    }
     for n in range(len(FILLERS) + 1):
         ratio, distance = ask(OPENING, n)
         result["words"].append(distance)

@@ -3,9 +3,9 @@
     python chapters/experiments/recurrent_table.py
 
 Reads results/recurrent_lm/*.json, left by recurrent_lm.py, and replaces their rows
-in results/perplexity.json: means over seeds, "RNN" trained and measured from a state
-of zeros at each sentence, "RNN, state carried" trained and measured with the state
-carried through the text; the same for LSTM and GRU. Takes a second.
+in results/perplexity.json, means over seeds. "RNN" is trained and measured from a
+state of zeros at each sentence, "RNN, state carried" trained and measured with the
+state carried through the text; the same for LSTM and GRU. Takes a second.
 """
 
 import json
