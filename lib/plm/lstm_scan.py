@@ -69,15 +69,19 @@ class LSTMScan(torch.autograd.Function):
         gradient = _compiled("cell_gradient") if _fast(x) else _cell_gradient
         cell_gradient = gradient(gates, c, tanh_c, grad_gates, grad_c, valid, reverse)
         step, outs = grad_gates.unbind(0), grad_out.unbind(0)
-        for t in range(T) if reverse else reversed(range(T)):
-            grad_h = grad_h + outs[t]
+        order = list(range(T)) if reverse else list(reversed(range(T)))
+        grad_h = grad_h + outs[order[0]]
+        for t, following in zip(order, [*order[1:], None]):
             if weight_hr is None:
                 cell_gradient(t, grad_h)
             else:
-                projected.append(grad_h if valid is None else grad_h * valid[t])
+                projected.append(grad_h.clone() if valid is None else grad_h * valid[t])
                 cell_gradient(t, grad_h @ weight_hr)
             passed_on = None if valid is None else grad_h.masked_fill(valid[t], 0.0)
-            grad_h = step[t] @ weight_hh
+            if following is None:
+                torch.mm(step[t], weight_hh, out=grad_h)
+            else:
+                torch.addmm(outs[following], step[t], weight_hh, out=grad_h)
             if passed_on is not None:
                 grad_h += passed_on
         all_steps = grad_gates.view(T * B, -1)
