@@ -36,7 +36,7 @@ from plm.files import read_json, write_atomically
 RESULT = Path(__file__).resolve().parents[1] / "results" / "elmo_probe.json"
 COMMAND = "python chapters/experiments/elmo_probe.py"
 SENSE_SEEDS, POS_SEEDS = range(5), range(3)
-MOST, NEAR, WIDE = 300, 3, 5  # occurrences of each word; reach of the two windows
+MOST, NEAR, WIDE = 200, 3, 5  # occurrences of each word; reach of the two windows
 PENALTIES = (10.0, 100.0, 1000.0, 10_000.0)
 POS_SENTENCES, POS_TRAIN = 700, 6000
 
@@ -49,7 +49,7 @@ def probe(x: np.ndarray, y: np.ndarray, test_x: np.ndarray) -> np.ndarray:
 
 
 def readers(model: BiLM) -> dict[str, BiLM]:
-    """The trained biLM and two controls: nothing trained, only the words trained."""
+    """The trained biLM and two controls: untrained, only the words trained."""
     found = {"trained": model}
     torch.manual_seed(0)
     for name in ("random", "random LSTMs"):

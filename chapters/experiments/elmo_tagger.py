@@ -5,7 +5,7 @@ Budget: about 5 minutes on one core; finished runs are kept.
 
 The tags come from HanTa, an automatic tagger: silver, not gold. Held-out IMDB
 sentences, which the biLM has not read: 30, 100 or 300 to train on, 60 to choose
-learning rate and number of passes, 400 to test; three seeds, which draw the
+the number of passes, 400 to test; three seeds, which draw the
 training sentences and the start. Every arm has the same tagger and starts from the
 word2vec vectors of chapter 4, trained along. Beside them: nothing; the biLM's top
 layer (as in TagLM); the learnt mix of its three layers (ELMo); the mix of a biLM of
@@ -36,7 +36,7 @@ CHAPTERS = Path(__file__).resolve().parents[1]
 RESULT = CHAPTERS / "results" / "elmo_tagger.json"
 COMMAND = "python chapters/experiments/elmo_tagger.py"
 SIZES, SEEDS = (30, 100, 300), range(3)
-RATES, PASSES = (3e-3, 1e-2), {30: (20, 40), 100: (8, 16), 300: (4, 8)}
+RATES, PASSES = (5e-3,), {30: (20, 40), 100: (8, 16), 300: (4, 8)}
 N_DEV, N_TEST = 60, 400
 ARMS = {  # name: (which biLM, which layers)
     "word vectors": None,

@@ -61,6 +61,7 @@ class Reader(nn.Module):
 def language_model() -> RecurrentLM:
     state, config = load_checkpoint(CHAPTERS / "checkpoints" / "lstm.safetensors")
     model = RecurrentLM(RecurrentLMConfig(**config))
+    state["output.weight"] = state["embedding.weight"]  # one table, stored once
     model.load_state_dict(state)
     return model
 

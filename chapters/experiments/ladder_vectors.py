@@ -128,9 +128,12 @@ def table(name: str, seed: int = 0) -> tuple[Tensor, Vocab]:
 
 
 def logistic(C: float, x, y) -> LogisticRegression:
+    # Newton's method needs few steps, but a matrix of d x d: for vectors only.
+    dense = isinstance(x, np.ndarray)
+    solver = "newton-cholesky" if dense else "lbfgs"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return LogisticRegression(C=C, max_iter=1000).fit(x, y)
+        return LogisticRegression(C=C, max_iter=1000, solver=solver).fit(x, y)
 
 
 def run_frozen(name: str, rows: Tensor, seed: int) -> Scores:
@@ -156,7 +159,7 @@ class MeanOfVectors(nn.Module):
         self.Q, self.head = nn.Parameter(Q.clone()), nn.Linear(Q.shape[1], 2)
 
     def forward(self, ids: Tensor, weights: Tensor) -> Tensor:
-        """ids: (B, T) int64; weights: (B, T), 0 = padding. Returns logits (B, 2)."""
+        """ids, weights: (B, T), weight 0 for padding. Returns logits (B, 2)."""
         return self.head((F.embedding(ids, self.Q) * weights[:, :, None]).sum(1))
 
 

@@ -5,12 +5,12 @@ Budget: about 8 minutes on one core.
 
 For each pair, such as church and train, a third of the occurrences of both words
 is written as one new word, church|train, in five million words of reviews: a word
-with two senses, each as frequent in it as the word itself. The control: another third of
-church is written as church|church, a new word with one sense. Then word2vec is
+with two senses, each as frequent in it as the word itself. The control: a third
+of church is written as church|church, a new word with one sense. Then word2vec is
 trained as always, with three seeds, and the vectors are compared. Which of the two
 an occurrence was is asked in held-out reviews: of the vector of the word itself,
-and of the average of its neighbours' vectors (logistic regression, trained on as many
-occurrences of the one word as of the other). Writes
+and of the average of its neighbours' vectors (logistic regression, trained on as
+many occurrences of the one word as of the other). Writes
 chapters/results/word2vec_senses.json.
 """
 
@@ -47,7 +47,7 @@ Sentences = list[list[str]]
 
 
 def disguise(sentences: Sentences, seed: int) -> Sentences:
-    """A third of each word of a pair becomes the pair, a third the word's double."""
+    """Of each word a third becomes the pair, and a third the word's double."""
     rng = random.Random(seed)
     names = {}
     for pair in PAIRS:
@@ -61,7 +61,7 @@ def disguise(sentences: Sentences, seed: int) -> Sentences:
 def occurrences(
     sentences: Sentences, words: tuple[str, str], Q: Tensor, vocab: Vocab
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The average vector of the neighbours of each occurrence, and which word it was.
+    """The average vector of each occurrence's neighbours, and which word it was.
 
     As many of the one as of the other, in the order of the text.
     """

@@ -40,7 +40,7 @@ from plm.word_evaluation import PAIR_SETS, analogies, word_similarity
 CHAPTERS = Path(__file__).resolve().parents[1]
 COMMAND = "python chapters/experiments/word2vec_train.py"
 SIZES, SEEDS, EPOCHS = (300_000, 1_000_000, 2_500_000, 5_000_000), (0, 1, 2), 10
-GLOVE = {"x_max": 10, "epochs": 15}  # the paper's 100 is for a thousand times the text
+GLOVE = {"x_max": 10, "epochs": 15}  # the paper's x_max is for far larger counts
 QUALITY = CHAPTERS / "results" / "word2vec_quality.json"
 Sentences = list[list[str]]
 
