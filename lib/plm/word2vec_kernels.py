@@ -54,18 +54,18 @@ def _descend(h: Array, g: Array, C: Array, rows: Array, labels: Array, n: int, l
 
 @compiled
 def _step(
-    Q: Array, C: Array, inputs: Array, m: int, rows: Array, labels: Array, n: int, lr: float, work: Array
-) -> None:
-    """One step for one example: the mean of the rows inputs[:m] of Q predicts rows[:n] of C. work: (3, d or n at least)."""
+    Q: Array, C: Array, inputs: Array, m: int, rows: Array, labels: Array, n: int, lr: float, h: Array, g: Array, error: Array
+) -> None:  # fmt: skip
+    """One step for one example: the mean of the rows inputs[:m] of Q predicts rows[:n] of C. h, g, error: room to work."""
     d = Q.shape[1]
-    h, g, share = work[0, :d], work[1, :d], F32(1) / F32(m)
+    share = F32(1) / F32(m)
     for i in range(d):
         h[i] = 0
     for j in range(m):
         row = inputs[j]
         for i in range(d):
             h[i] += share * Q[row, i]
-    _descend(h, g, C, rows, labels, n, lr, work[2])
+    _descend(h, g, C, rows, labels, n, lr, error)
     for j in range(m):
         row = inputs[j]
         for i in range(d):
@@ -78,7 +78,7 @@ def steps(Q: Array, C: Array, inputs: Array, rows: Array, labels: Array, lr: flo
 
     inputs: (B, m), rows: (B, n), both int32 with -1 for "none"; labels: (B, n) float32, 1 for the real word or turn 0.
     """
-    work = np.empty((3, max(Q.shape[1], rows.shape[1])), np.float32)
+    h, g, error = np.empty_like(Q[0]), np.empty_like(Q[0]), np.empty_like(labels[0])
     given, wanted, answers = np.empty_like(inputs[0]), np.empty_like(rows[0]), np.empty_like(labels[0])
     for b in range(len(inputs)):
         m = n = 0
@@ -90,7 +90,7 @@ def steps(Q: Array, C: Array, inputs: Array, rows: Array, labels: Array, lr: flo
             if rows[b, k] >= 0:
                 wanted[n], answers[n] = rows[b, k], labels[b, k]
                 n += 1
-        _step(Q, C, given, m, wanted, answers, n, F32(lr), work)
+        _step(Q, C, given, m, wanted, answers, n, F32(lr), h, g, error)
 
 
 @compiled
@@ -135,7 +135,8 @@ def train_chunk(
     longest = max(K + 1, len(tree[0]) if K == 0 else 0)
     rows, labels = np.empty(longest, np.int32), np.zeros(longest, np.float32)
     labels[0] = 1
-    work = np.empty((3, max(Q.shape[1], longest)), np.float32)
+    h, g, error = np.empty_like(Q[0]), np.empty_like(Q[0]), np.empty_like(labels)
+    given = np.empty(2 * window, np.int32)  # no slices in the loop: each one costs as much as a dot product
     text, inputs, done = np.empty(len(ids), np.int32), np.empty(2 * window, np.int32), 0
     for s in range(len(starts) - 1):
         m = 0
@@ -158,14 +159,16 @@ def train_chunk(
                     n = _draw(target, K, noise[0], noise[1], rows, state)
                 else:
                     n = _path(target, tree[0], tree[1], tree[2], rows, labels)
-                given, n_given = (text[p : p + 1], 1) if skip_gram else (inputs, n_inputs)
+                n_given = 1 if skip_gram else n_inputs
+                for k in range(n_given):
+                    given[k] = text[p] if skip_gram else inputs[k]
                 if done < len(trace):
                     trace[done] = -1
                     trace[done, :n_given] = given[:n_given]
                     trace[done, 2 * window] = target
                     for k in range(1, n if K else 0):
                         trace[done, 2 * window + k] = rows[k]
-                _step(Q, C, given, n_given, rows, labels, n, lr, work)
+                _step(Q, C, given, n_given, rows, labels, n, lr, h, g, error)
                 done += 1
     return done
 
