@@ -27,7 +27,7 @@ function render({ model, el }) {
     const label = make(bar, "label", { style: "margin:0; max-width:100%" }, `${name} `), select = make(label, "select");
     select.addEventListener("change", () => set({ [key]: select.value === "mean" ? "mean" : Number(select.value), ...(key === "example" ? { row: 0, message: "" } : {}) }));
     return { label, fill: (options, value) => {
-      label.hidden = options.length < 2;
+      label.style.display = options.length < 2 ? "none" : "block";
       select.replaceChildren();
       for (const [v, text] of options) make(select, "option", { value: v }, text);
       select.value = String(value);
@@ -66,7 +66,7 @@ function render({ model, el }) {
     pickers.example.fill(s.examples.map((x, i) => [i, x.name]), index);
     pickers.layer.fill(example.weights.map((_, i) => [i, i + 1]), layer);
     pickers.head.fill(heads.length < 2 ? [] : [...heads.map((_, i) => [i, i + 1]), ["mean", "mean"]], head);
-    form.hidden = !(s.ask && model.get("live"));
+    form.style.display = s.ask && model.get("live") ? "flex" : "none";
     askText.textContent = `${s.ask || ""} `;
     asks.textContent = `Pick a token of ${s.rowsAre || "the sentence"} (arrow keys move):`;
     looks.textContent = `It looks at ${s.columnsAre || "the sentence"}:`;
