@@ -2,11 +2,11 @@
 // second one for the distance that is read off.
 // state: { radii: [...], curves: { name: [[norm at distance 0, 1, ...], one row per radius] }, radius, kind, distance }
 
+const raised = (n) => [...String(n)].map((d) => (d === "-" ? "\u207B" : "\u2070\u00B9\u00B2\u00B3\u2074\u2075\u2076\u2077\u2078\u2079"[d])).join("");
 const shown = (x) => {
   if (x >= 0.01 && x < 1000) return x.toPrecision(2);
-  const exponent = Math.floor(Math.log10(x)), digits = [...String(exponent)];
-  const up = digits.map((d) => (d === "-" ? "\u207B" : "\u2070\u00B9\u00B2\u00B3\u2074\u2075\u2076\u2077\u2078\u2079"[d])).join("");
-  return `${(x / 10 ** exponent).toFixed(1)} \u00B7 10${up}`;
+  const exponent = Math.floor(Math.log10(x));
+  return `${(x / 10 ** exponent).toFixed(1)} \u00B7 10${raised(exponent)}`;
 };
 
 function render({ model, el }) {
@@ -39,10 +39,10 @@ function render({ model, el }) {
   for (let power = low; power <= high; power += 3) {
     const y = py(10 ** power), one = power === 0;
     make(svg, "line", { x1: left, x2: width - right, y1: y, y2: y, stroke: one ? "var(--soft)" : "var(--line)", "stroke-width": one ? 1.5 : 0.6 });
-    make(svg, "text", { x: left - 5, y: y + 4, "text-anchor": "end", style: "font-size:11px" }, one ? "1" : `10^${power}`.replace("-", "\u2212"));
+    make(svg, "text", { x: left - 5, y: y + 4, "text-anchor": "end", style: "font-size:12px" }, one ? "1" : `10${raised(power)}`);
   }
-  for (let t = 0; t <= steps; t += 10) make(svg, "text", { x: px(t), y: height - 12, "text-anchor": "middle", style: "font-size:11px" }, String(t));
-  make(svg, "text", { x: (left + width) / 2, y: height - 1, "text-anchor": "middle", style: "font-size:11px" }, "distance in steps");
+  for (let t = 0; t <= steps; t += 10) make(svg, "text", { x: px(t), y: height - 12, "text-anchor": "middle", style: "font-size:12px" }, String(t));
+  make(svg, "text", { x: (left + width) / 2, y: height - 1, "text-anchor": "middle", style: "font-size:12px" }, "distance in steps");
   const line = make(svg, "path", { fill: "none", stroke: "#4477AA", "stroke-width": 2.5 });
   const rule = make(svg, "line", { y1: top, y2: height - bottom, stroke: "#EE7733", "stroke-width": 1.5 });
   const dot = make(svg, "circle", { r: 5, fill: "#EE7733" });
