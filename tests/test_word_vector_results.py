@@ -198,4 +198,7 @@ def test_intervals_hold_their_value_and_seeds_are_complete():
         assert all(run[name]["low"] < run[name]["rho"] < run[name]["high"] for name in PAIR_SETS)
     for (method, words), found in seeds.items():
         assert len(set(found)) == len(found), (method, words)
-    assert len(seeds["word2vec", 5_000_000]) == len(stored["seeds"])
+        assert set(found) <= set(stored["seeds"])
+    for method, words in product(["word2vec"], (300_000, 1_000_000, 2_500_000, 5_000_000)):
+        assert 0 in seeds[method, words]
+    assert {("gensim", 5_000_000), ("GloVe", 5_000_000), ("NNLM", 5_000_000)} <= seeds.keys()
