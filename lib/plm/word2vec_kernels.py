@@ -4,6 +4,7 @@ Each example makes one exact step of gradient descent: all scores are computed b
 same losses in PyTorch, and the tests hold the two together.
 """
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,12 @@ import numpy as np
 from plm.compiled import compiled
 
 Array = Any  # numpy arrays outside, numba's arrays inside
+inlined = partial(compiled, inline="always")  # a call that hands over ten arrays costs as much as a dot product
 U64, F32 = np.uint64, np.float32
 LOW = U64(0xFFFFFFFF)
 
 
-@compiled
+@inlined
 def _random(state: Array) -> Any:
     """64 random bits; state (1,) uint64. SplitMix64 (Steele, Lea and Flood 2014)."""
     state[0] += U64(0x9E3779B97F4A7C15)
@@ -25,13 +27,13 @@ def _random(state: Array) -> Any:
     return z ^ (z >> U64(31))
 
 
-@compiled
+@inlined
 def _below(bits: Any, n: int) -> Any:
     """A number in 0 … n - 1 from the upper 32 bits, without a division."""
     return np.int64(((bits >> U64(32)) * U64(n)) >> U64(32))
 
 
-@compiled
+@inlined
 def _descend(h: Array, g: Array, C: Array, rows: Array, labels: Array, n: int, lr: float, error: Array) -> None:
     """One step for the example (h; rows and labels): moves C, and leaves -lr times the gradient of h in g."""
     d = h.shape[0]
@@ -52,7 +54,7 @@ def _descend(h: Array, g: Array, C: Array, rows: Array, labels: Array, n: int, l
             C[row, i] += e * h[i]
 
 
-@compiled
+@inlined
 def _step(
     Q: Array, C: Array, inputs: Array, m: int, rows: Array, labels: Array, n: int, lr: float, h: Array, g: Array, error: Array
 ) -> None:  # fmt: skip
@@ -93,7 +95,7 @@ def steps(Q: Array, C: Array, inputs: Array, rows: Array, labels: Array, lr: flo
         _step(Q, C, given, m, wanted, answers, n, F32(lr), h, g, error)
 
 
-@compiled
+@inlined
 def _draw(target: int, K: int, cut: Array, other: Array, rows: Array, state: Array) -> Any:
     """The target and up to K words drawn from the alias table, those equal to the target left out. Returns how many."""
     rows[0], n = target, 1
@@ -108,7 +110,7 @@ def _draw(target: int, K: int, cut: Array, other: Array, rows: Array, state: Arr
     return n
 
 
-@compiled
+@inlined
 def _path(target: int, points: Array, codes: Array, starts: Array, rows: Array, labels: Array) -> Any:
     """The inner nodes on the way to the target and the labels of its turns. Returns how many."""
     n = 0
@@ -132,7 +134,9 @@ def train_chunk(
     """
     state = np.empty(1, np.uint64)
     state[0] = seed
-    longest = max(K + 1, len(tree[0]) if K == 0 else 0)
+    cut, other = noise
+    points, codes, paths = tree
+    longest = max(K + 1, len(points) if K == 0 else 0)
     rows, labels = np.empty(longest, np.int32), np.zeros(longest, np.float32)
     labels[0] = 1
     h, g, error = np.empty_like(Q[0]), np.empty_like(Q[0]), np.empty_like(labels)
@@ -155,10 +159,11 @@ def train_chunk(
             # Skip-gram: the word predicts each neighbour. CBOW: all neighbours together predict the word.
             for e in range(n_inputs if skip_gram else min(n_inputs, 1)):
                 target = inputs[e] if skip_gram else text[p]
-                if K:
-                    n = _draw(target, K, noise[0], noise[1], rows, state)
-                else:
-                    n = _path(target, tree[0], tree[1], tree[2], rows, labels)
+                n = (
+                    _draw(target, K, cut, other, rows, state)
+                    if K
+                    else _path(target, points, codes, paths, rows, labels)
+                )
                 n_given = 1 if skip_gram else n_inputs
                 for k in range(n_given):
                     given[k] = text[p] if skip_gram else inputs[k]
