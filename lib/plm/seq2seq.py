@@ -139,7 +139,8 @@ class Seq2Seq(nn.Module):
         try:
             memory, state = self.encode(source), None
             token = torch.full((len(source), 1), START_ID, device=source.device)
-            ended, steps = torch.zeros_like(token, dtype=torch.bool), []
+            ended = torch.zeros_like(token, dtype=torch.bool)
+            steps: list[tuple[Tensor, Tensor | None]] = []
             while len(steps) < max_length and not bool(ended.all()):
                 logits, weights, state = self.decode(token, memory, state)
                 token = logits.argmax(-1)

@@ -157,11 +157,9 @@ def _day(rng: np.random.Generator) -> datetime.date:
 def _date(rng: np.random.Generator, part: str, kind: str, language: str) -> Phrase:
     while True:
         day, reach = _day(rng), (20, 120, 600)[rng.integers(3)]  # to the same month, the same year, or beyond
-        days = [day]
-        if kind == "interval":
-            days.append(day + datetime.timedelta(days=int(rng.integers(1, reach))))
-        if all(part_of(d.isoformat()) == part for d in days):
-            return date_phrase(kind, *days, language=language)
+        end = day + datetime.timedelta(days=int(rng.integers(1, reach))) if kind == "interval" else None
+        if all(part_of(d.isoformat()) == part for d in (day, end or day)):
+            return date_phrase(kind, day, end, language)
 
 
 def _countries(rng: np.random.Generator, part: str, size: int, language: str) -> Phrase:
@@ -177,12 +175,11 @@ def _draw(part: str, language: str) -> tuple[Phrase, ...]:
     half = SIZES[part] // 2
     single = [list_phrase([code], language) for code in countries() if part_of(code) == part]
     found = {phrase.source: phrase for phrase in single}  # there are no more of these
-    makers = {size: functools.partial(_countries, size=size) for size in range(2, LONGEST_LIST + 1)}
-    shares = dict.fromkeys(makers, -(-(half - len(single)) // len(makers)))
-    makers |= {kind: functools.partial(_date, kind=kind) for kind in DATE_KINDS}
-    shares |= dict.fromkeys(DATE_KINDS, half // len(DATE_KINDS))
-    for name, make in progress(makers.items(), f"writing {part} phrases", total=len(makers)):
-        wanted = len(found) + shares[name]
+    n_lists, n_dates = -(-(half - len(single)) // (LONGEST_LIST - 1)), half // len(DATE_KINDS)
+    makers = [(functools.partial(_countries, size=n), n_lists) for n in range(2, LONGEST_LIST + 1)]
+    makers += [(functools.partial(_date, kind=kind), n_dates) for kind in DATE_KINDS]
+    for make, share in progress(makers, f"writing {part} phrases", total=len(makers)):
+        wanted = len(found) + share
         while len(found) < wanted:
             phrase = make(rng, part, language=language)
             found[phrase.source] = phrase
@@ -199,14 +196,12 @@ def translations(language: str = "zh") -> Translation:
     """
     if language not in TOKENS:
         raise ValueError(f"the phrases are translated to {' or '.join(TOKENS)}, not {language!r}")
-    parts = {part: _draw(part, language) for part in SIZES}
-    vocabs = (
-        Vocab.build(
-            (token for phrase in parts["train"] for token in getattr(phrase, side)), specials=TRANSLATION_SPECIALS
-        )
+    train, dev, test = (_draw(part, language) for part in SIZES)
+    source_vocab, target_vocab = (
+        Vocab.build((token for phrase in train for token in getattr(phrase, side)), specials=TRANSLATION_SPECIALS)
         for side in ("source_tokens", "target_tokens")
     )
-    return Translation(*parts.values(), *vocabs)
+    return Translation(train, dev, test, source_vocab, target_vocab)
 
 
 def source_ids(phrases: Sequence[Phrase], vocab: Vocab) -> Tensor:
