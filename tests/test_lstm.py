@@ -3,6 +3,7 @@
 import copy
 import pickle
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,9 +13,16 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.testing import assert_close
 
 from plm import lstm_scan
+from plm.data import language_model_text
+from plm.evaluate import perplexity
+from plm.files import read_json
 from plm.lstm import GRU, LSTM, gru_cell, lstm_cell
 from plm.lstm_scan import LSTMScan
+from plm.recurrent import RecurrentLM, RecurrentLMConfig
+from plm.train import load_checkpoint
+from plm.vocab import LANGUAGE_MODEL_SPECIALS, Vocab
 
+CHAPTERS = Path(__file__).resolve().parents[1] / "chapters"
 CASES = [
     {},
     {"n_layers": 2},
@@ -360,3 +368,27 @@ def test_bad_states_are_named():
 def test_bad_sizes_are_named(changes):
     with pytest.raises(ValueError, match=next(iter(changes))):
         LSTM(**{"d_in": D, "d_hidden": H} | changes)
+
+
+# --- what the book ships ------------------------------------------------------------------------------------------
+
+
+def test_shipped_weights_give_the_stored_perplexity():
+    """The file holds the run of seed 0, rounded to half precision, its tied table once."""
+    state, config = load_checkpoint(CHAPTERS / "checkpoints" / "lstm.safetensors")
+    model = RecurrentLM(RecurrentLMConfig(**config))
+    model.load_state_dict(state | {"output.weight": state["embedding.weight"]})
+    text = language_model_text(1_000_000)
+    words = (w for s in text.train for w in s)
+    vocab = Vocab.build(words, max_size=10_000, specials=LANGUAGE_MODEL_SPECIALS)
+    stored = read_json(CHAPTERS / "results" / "recurrent_lm" / "lstm-1m-sentence-0.json")
+    found = perplexity(model.token_log_probs([vocab.encode(s) for s in text.dev[: stored["dev_sentences"]]]))
+    assert found == pytest.approx(stored["curve"][-1]["dev_perplexity"], rel=1e-3)
+
+
+def test_stored_recall_separates_the_gated_layers_from_the_rnn():
+    stored = read_json(CHAPTERS / "results" / "recall.json")
+    at = stored["distances"].index(40)
+    by_kind = {kind: [line[at] for line in lines] for kind, lines in stored["accuracy"].items()}
+    assert all(len(found) == len(stored["seeds"]) for found in by_kind.values())
+    assert max(by_kind["RNN"]) < min(min(by_kind["GRU"]), min(by_kind["LSTM"]))

@@ -6,8 +6,8 @@ Budget: about 20 minutes of one core, 5 seeds (the other rungs have 10). Needs
 chapters/checkpoints/word2vec_5m_vectors.safetensors and lstm.safetensors. Finished
 runs are kept in the cache folder, and rungs go into chapters/results/ladder.json.
 
-Words -> vectors -> an LSTM in both directions, 64 units each -> the mean of its true
-outputs -> a linear layer. The vectors are random, or word2vec's, and frozen or
+Words -> vectors -> an LSTM in both directions, 64 units each -> the mean of its
+true outputs -> a linear layer. The vectors are random, or word2vec's, and frozen or
 trained along. "LSTM, pretrained" takes vectors and LSTM from the language model of
 this chapter (one direction, 256 units), and trains all on. Learning rate and number
 of steps of each way are chosen on the dev part, per number of labels.
@@ -122,7 +122,8 @@ def run(arm: str, rows: Tensor, seed: int) -> dict:
                 step += 1
                 if step in STEPS:
                     scores[("lr", lr), ("steps", step)] = tuple(
-                        score(model, data(vectors, part)) for part in ("dev", "test")
+                        score(model, data(vectors, part))
+                        for part in ("dev", "test")
                     )
                 if step == STEPS[-1]:
                     break

@@ -186,9 +186,7 @@ class GRU(_Gated):
 
     n_gates = 3
 
-    def __init__(
-        self, d_in: int, d_hidden: int, n_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0
-    ):
+    def __init__(self, d_in: int, d_hidden: int, n_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0):
         super().__init__(d_in, d_hidden, n_layers, bidirectional, dropout)
 
     def forward(self, x: Tensor, state: Tensor | None = None, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:

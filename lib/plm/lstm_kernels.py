@@ -50,7 +50,9 @@ _sigmoid = compiled(_sigmoid, inline="always", **C_RULES)
 _tanh = compiled(_tanh, inline="always", **C_RULES)
 
 
-def _forward(gates: Array, c: Array, tanh_c: Array, y: Array, valid: NDArray[np.bool_], t: int, before: int, now: int) -> None:
+def _forward(
+    gates: Array, c: Array, tanh_c: Array, y: Array, valid: NDArray[np.bool_], t: int, before: int, now: int
+) -> None:
     B, H = tanh_c.shape[1:]
     for b in range(B):
         gate_i, gate_f = gates[t, b, :H], gates[t, b, H : 2 * H]
