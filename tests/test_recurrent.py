@@ -3,6 +3,7 @@
 import copy
 import math
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from torch import nn
 from torch.nn import functional as F
 from torch.testing import assert_close
 
+from plm.data import reviews
+from plm.files import read_json
 from plm.recurrent import (
     RecurrentLM,
     RecurrentLMConfig,
@@ -21,6 +24,8 @@ from plm.recurrent import (
     pad_sentences,
     text_stream,
 )
+from plm.train import load_checkpoint
+from plm.vocab import LANGUAGE_MODEL_SPECIALS, Vocab
 
 V = 12
 SENTENCES = [[3, 4, 5], [6], [], [7, 8, 9, 10, 11, 3, 4], [5, 5]]
@@ -232,3 +237,16 @@ def test_bad_ids_and_sentences():
     for wrong in (["a word"], [["a", "word"]]):
         with pytest.raises(TypeError, match="strings"):
             lm.token_log_probs(wrong)
+
+
+def test_the_shipped_character_model_reaches_its_bits():
+    chapters = Path(__file__).resolve().parents[1] / "chapters"
+    state, config = load_checkpoint(chapters / "checkpoints" / "rnn_characters.safetensors")
+    alphabet = Vocab(config.pop("tokens"), LANGUAGE_MODEL_SPECIALS)
+    writer = RecurrentLM(RecurrentLMConfig(**config))
+    writer.load_state_dict(state)
+    texts = [alphabet.encode(list(r.text.replace("\n", " "))) for r in reviews("imdb_dev")[:20]]
+    bits = -writer.token_log_probs(texts, carry=True).mean() / math.log(2)
+    stored = read_json(chapters / "results" / "rnn_characters.json")
+    assert abs(bits - stored["dev_bits"]) < 0.1  # twenty reviews of the 150 or so
+    assert stored["ngram_bits"]["7"] < stored["dev_bits"] < stored["ngram_bits"]["5"]

@@ -5,7 +5,12 @@ chapters/results/recurrent_lm/NAME.json; the weights go to the cache folder
 ($PLM_CACHE or ~/.cache/plm, runs/NAME.safetensors). The runs of chapter 5, one
 thread each (seeds 0, 1 and 2 for a million words):
 
-@@RUNS@@
+    python chapters/experiments/recurrent_lm.py --regime sentence --seed 0
+    python chapters/experiments/recurrent_lm.py --regime carried --seed 0
+    python chapters/experiments/recurrent_lm.py --words 5000000 --epochs 3 \\
+        --d-emb 400 --d-hidden 400 --dropout 0.2 --regime sentence
+
+Budget: about 7 minutes of one core for a million words, 20 for five million.
 
 An interrupted run goes on from its last finished epoch; a finished one is not run
 again. Nothing here is needed to read or to re-execute the chapter.
