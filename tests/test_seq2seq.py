@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.testing import assert_close
 
+from plm.decode import beam_search, greedy
 from plm.seq2seq import ATTENTION, END_ID, PAD_ID, START_ID, Seq2Seq, Seq2SeqConfig
 
 CHAPTERS = Path(__file__).resolve().parents[1] / "chapters"
@@ -52,7 +53,7 @@ def test_with_attention_only_the_vector_is_another():
     plain, attentive = model(), model("additive")
     attentive.load_state_dict(plain.state_dict(), strict=False)
     memory, h = attentive.encode(SOURCE), None
-    h, _ = attentive.decoder(attentive.target_embedding(TARGET), memory.start)
+    h, _ = attentive.decoder(attentive.target_embedding(TARGET), tuple(s[None] for s in memory.start))
     context, weights = attentive.attention(h, memory.states, memory.states, memory.mask)
     expected = attentive.output(torch.tanh(attentive.combine(torch.cat([context, h], -1))))
     found = attentive.decode(TARGET, memory)
@@ -105,6 +106,23 @@ def test_greedy_decoding_says_what_teacher_forcing_scores_highest(attention):
         assert weights.shape == (2, ours.config.n_heads, ids.shape[1], 4)
         assert_close(weights.sum(-1), torch.ones(weights.shape[:3]))
         assert weights[1, :, :, 2:].abs().max() == 0
+
+
+@each
+def test_greedy_and_beam_search_take_it(attention):
+    ours = model(attention)
+    how = {"start_id": START_ID, "end_id": END_ID, "max_len": 7}
+    ids = ours.translate(SOURCE, max_length=7).ids.tolist()
+    wanted = [row[: row.index(END_ID)] if END_ID in row else row for row in ids]
+    assert [found.ids for found in greedy(ours, SOURCE, **how)] == wanted
+    best = [found[0] for found in beam_search(ours, SOURCE, beam=4, alpha=0.0, **how)]
+    for row, hypothesis in enumerate(best):  # its probability is the one that teacher forcing gives
+        said = [*hypothesis.ids, END_ID] if hypothesis.finished else hypothesis.ids
+        fed = torch.tensor([[START_ID, *said[:-1]]])
+        length = int((SOURCE[row] != PAD_ID).sum())
+        log_probs = ours(SOURCE[row : row + 1, :length], fed).log_softmax(-1)[0]
+        total = log_probs[torch.arange(len(said)), torch.tensor(said)].sum()
+        assert_close(total.item(), hypothesis.log_prob, rtol=1e-4, atol=1e-4)
 
 
 def test_decoding_stops_when_all_have_ended():

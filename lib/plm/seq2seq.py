@@ -43,7 +43,10 @@ class Seq2SeqConfig:
 
 
 class Memory(NamedTuple):
-    """What the encoder hands over: states (B, T_k, d_hidden), mask bool (B, 1, T_k), summary (B, d_hidden), start (h, c)."""
+    """What the encoder hands over: states (B, T_k, d_hidden), mask bool (B, 1, T_k), summary (B, d_hidden), start (h, c).
+
+    h and c are (B, d_hidden): the batch comes first, so that a beam search can pick rows.
+    """
 
     states: Tensor
     mask: Tensor
@@ -52,7 +55,7 @@ class Memory(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """logits (B, T_q, target_size); weights (B, n_heads, T_q, T_k), None without attention; state after the last step."""
+    """logits (B, T_q, target_size); weights (B, n_heads, T_q, T_k), None without attention; (h, c) after the last step."""
 
     logits: Tensor
     weights: Tensor | None
@@ -111,13 +114,14 @@ class Seq2Seq(nn.Module):
         states, (h, c) = self.encoder(self.drop(self.source_embedding(source)), None, lengths)
         summary = torch.cat([h[0], h[1]], -1)  # the last state of each direction: the whole source has passed it
         start = torch.tanh(self.bridge_h(summary)), self.bridge_c(torch.cat([c[0], c[1]], -1))
-        return Memory(states, mask[:, None], summary, (start[0][None], start[1][None]))
+        return Memory(states, mask[:, None], summary, start)
 
     def decode(self, target_in: Tensor, memory: Memory, state: State | None = None) -> Decoded:
         """Read target ids (B, T_q), go on from `state` (or the memory's start), score every next token."""
         _check_ids(target_in, self.config.target_size, "target_in")
         embedded = self.drop(self.target_embedding(target_in))
-        h, state = self.decoder(embedded, memory.start if state is None else state)  # h: (B, T_q, d_hidden)
+        h, c = memory.start if state is None else state
+        h, last = self.decoder(embedded, (h[None], c[None]))  # h: (B, T_q, d_hidden)
         weights = None
         if self.attention is None:
             context = memory.summary[:, None].expand_as(h)
@@ -127,7 +131,18 @@ class Seq2Seq(nn.Module):
             context, weights = self.attention(h, memory.states, memory.states, memory.mask)
             weights = weights[:, None]
         combined = torch.tanh(self.combine(torch.cat([context, h], -1)))
-        return Decoded(self.output(self.drop(combined)), weights, state)
+        return Decoded(self.output(self.drop(combined)), weights, (last[0][0], last[1][0]))
+
+    def start(self, source: Tensor) -> tuple[Memory, State]:
+        """For `plm.decode`: the state before the first token of the target."""
+        memory = self.encode(source)
+        return memory, memory.start
+
+    def step(self, last: Tensor, state: tuple[Memory, State]) -> tuple[Tensor, tuple[Memory, State]]:
+        """For `plm.decode`: last (N,) are the tokens said last. Returns logits (N, target_size) and the state after them."""
+        memory, found = state
+        decoded = self.decode(last[:, None], memory, found)
+        return decoded.logits[:, 0], (memory, decoded.state)
 
     @torch.no_grad()
     def translate(self, source: Tensor, max_length: int = 70) -> Translated:
