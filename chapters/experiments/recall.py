@@ -7,10 +7,10 @@ of the same 8, then a question mark; the answer is the first symbol, and chance 
 1/8. Every training batch draws its d from 1 to 40, so that the short ones can teach
 the long ones; then each distance is tested by itself, also one that was never
 trained. All kinds get the same number of steps, sequences and units. The learning
-rate of each kind is chosen on another seed than those reported, by the mean accuracy
-over the distances. "only_longest" repeats this for two kinds with d = 40 alone, in
-training and in the test. Finished runs are kept in chapters/results/recall.json and
-not run again.
+rate of each kind is chosen on another seed than those reported, by the mean
+accuracy over the distances. "only_longest" repeats this for two kinds with d = 40
+alone, in training and in the test. Finished runs are kept in
+chapters/results/recall.json and not run again.
 """
 
 import argparse
