@@ -279,6 +279,30 @@ def test_gradient_of_a_gradient_is_refused_not_wrong():
     assert x.grad.abs().sum() > 0
 
 
+@pytest.mark.parametrize("kind", [LSTM, GRU])
+def test_a_batch_of_no_sentence_has_no_gradient(kind):
+    layer = kind(D, H, bidirectional=True)
+    out, _ = layer(torch.randn(0, 3, D))
+    out.sum().backward()
+    assert out.shape == (0, 3, 2 * H)
+    assert all(p.grad.abs().sum() == 0 for p in layer.parameters())
+
+
+@pytest.mark.parametrize("given", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("lengths", [None, [4, 2]])
+def test_autocast_leaves_the_scan_in_full_precision(given, lengths):
+    layer, x = LSTM(D, H, n_layers=2, bidirectional=True), torch.randn(2, 4, D).to(given)
+    lengths = None if lengths is None else torch.tensor(lengths)
+    wanted, _ = layer(x.float(), None, lengths)
+    wanted_grad = torch.autograd.grad(wanted.square().sum(), list(layer.parameters()))
+    with torch.autocast("cpu", torch.bfloat16):
+        out, state = layer(x, None, lengths)
+        layer(x, state, lengths)  # a carried state
+        grad = torch.autograd.grad(out.square().sum(), list(layer.parameters()))
+    assert_close(out, wanted)
+    assert_close(grad, wanted_grad)
+
+
 # --- learns -------------------------------------------------------------------------------------------------------
 
 
@@ -360,6 +384,9 @@ def test_bad_states_are_named():
         LSTM(D, H)(x, torch.zeros(1, 2, H))
     with pytest.raises(ValueError, match=r"c must be a tensor \(1, 2, 4\)"):
         LSTM(D, H)(x, (torch.zeros(1, 2, H), torch.zeros(1, 2, H + 1)))
+    for wrong in (torch.float64, torch.int64):  # whole numbers would be cut to whole numbers at each step
+        with pytest.raises(TypeError, match=r"c must be torch\.float32"):
+            LSTM(D, H)(x, (torch.zeros(1, 2, H), torch.zeros(1, 2, H, dtype=wrong)))
     with pytest.raises(ValueError, match="got tuple"):
         GRU(D, H)(x, (torch.zeros(1, 2, H), torch.zeros(1, 2, H)))
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from plm.lstm_scan import LSTMScan
+from plm.lstm_scan import LSTMScan, autocasts
 from plm.rnn import check_input, check_sizes, start_uniform
 
 Pair = tuple[Tensor, Tensor]
@@ -167,6 +167,10 @@ class LSTM(_Gated):
         bias = self._of("bias_ih", end) + self._of("bias_hh", end)
         w_hr = self._of("weight_hr", end) if self.proj_size else None
         if self.by_hand:
+            if autocasts(x):  # the scan computes in the precision of its weights
+                x, *start = (part.to(w_ih.dtype) for part in (x, *start))
+            if start[1].dtype != x.dtype:
+                raise TypeError(f"the cell state c must be {x.dtype}, as x is, not {start[1].dtype}")
             return LSTMScan.apply(x, *start, w_ih, w_hh, bias, w_hr, valid, end.endswith("_reverse"))
         (h, c), outputs = start, [start[0]] * len(x)
         for t in reversed(range(len(x))) if end.endswith("_reverse") else range(len(x)):

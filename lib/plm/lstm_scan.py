@@ -2,12 +2,31 @@
 
 import importlib.util
 from collections.abc import Callable
-from functools import cache
+from functools import cache, wraps
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+
+def autocasts(x: Tensor) -> bool:
+    """Whether autocast is on where x lives."""
+    device = x.device.type
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
+def _without_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Autocast would make half of the tensors half precision, under the hands of the loop and its compiled cell."""
+
+    @wraps(function)
+    def call(ctx: Any, first: Tensor, *rest: Any) -> Any:
+        if not autocasts(first):
+            return function(ctx, first, *rest)
+        with torch.autocast(first.device.type, enabled=False):
+            return function(ctx, first, *rest)
+
+    return call
 
 
 class LSTMScan(torch.autograd.Function):
@@ -20,6 +39,7 @@ class LSTMScan(torch.autograd.Function):
     """
 
     @staticmethod
+    @_without_autocast
     def forward(  # type: ignore[override]
         ctx: Any,
         x: Tensor,
@@ -62,6 +82,7 @@ class LSTMScan(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
+    @_without_autocast
     def backward(ctx: Any, grad_out: Tensor, grad_h: Tensor, grad_c: Tensor) -> tuple[Tensor | None, ...]:
         x, weight_ih, weight_hh, weight_hr, valid, gates, h, c, tanh_c, y = ctx.saved_tensors
         (T, B, d_in), reverse = x.shape, ctx.reverse
@@ -84,17 +105,17 @@ class LSTMScan(torch.autograd.Function):
                 torch.addmm(outs[following], step[t], weight_hh, out=grad_h)
             if passed_on is not None:
                 grad_h += passed_on
-        all_steps = grad_gates.view(T * B, -1)
+        all_steps = grad_gates.flatten(0, 1)
         grad_hr = None
         if weight_hr is not None:
             in_order = torch.stack(projected if reverse else projected[::-1])
-            grad_hr = in_order.view(T * B, -1).t() @ y.view(T * B, -1)
+            grad_hr = in_order.flatten(0, 1).t() @ y.flatten(0, 1)
         return (
             (all_steps @ weight_ih).view_as(x) if ctx.needs_input_grad[0] else None,
             grad_h,
             grad_c,
             all_steps.t() @ x.view(T * B, d_in),
-            all_steps.t() @ h[_now(not reverse)].view(T * B, -1),
+            all_steps.t() @ h[_now(not reverse)].flatten(0, 1),
             all_steps.sum(0),
             grad_hr,
             None,
