@@ -16,7 +16,7 @@ def autocasts(x: Tensor) -> bool:
     return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 
 
-def _without_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
+def _without_autocast(function: Callable[..., Any]) -> Any:  # Any: mypy compares it with the base class
     """Autocast would make half of the tensors half precision, under the hands of the loop and its compiled cell."""
 
     @wraps(function)
