@@ -250,3 +250,34 @@ def test_the_shipped_character_model_reaches_its_bits():
     stored = read_json(chapters / "results" / "rnn_characters.json")
     assert abs(bits - stored["dev_bits"]) < 0.1  # twenty reviews of the 150 or so
     assert stored["ngram_bits"]["7"] < stored["dev_bits"] < stored["ngram_bits"]["5"]
+
+
+BAD_SENTENCES = [
+    ([[3, 1, 4]], ValueError, "without <s>"),  # <s> would be predicted, and count
+    ([[3, 4, 2]], ValueError, "without <s>"),  # </s> would count twice
+    ([[3, 4], [3.7, 4.2]], TypeError, "integer ids"),
+    ([[3], ["a"]], TypeError, "not strings"),
+    ([3, 4], TypeError, "one sentence"),
+    ([iter([3, 4])], TypeError, "len"),  # read once for the check, it would be empty for the text
+]
+
+
+@pytest.mark.parametrize(("sentences", "error", "message"), BAD_SENTENCES)
+def test_sentences_are_checked_as_for_the_ngram_models(sentences, error, message):
+    lm = model()
+    for use in (
+        lm.token_log_probs,
+        lambda s: lm.token_log_probs(s, carry=True),
+        text_stream,
+        pad_sentences,
+        lambda s: SentenceBatches(s, 8),
+    ):
+        with pytest.raises(error, match=message):
+            use(sentences)
+
+
+@pytest.mark.parametrize("carry", [False, True])
+def test_half_precision_does_not_round_the_log_probabilities(carry):
+    lm = model().bfloat16()
+    found = lm.token_log_probs(SENTENCES, carry)
+    assert (found != torch.tensor(found).bfloat16().double().numpy()).any()

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from plm.evaluate import modes, restore
-from plm.ngram import END_ID, START_ID
+from plm.ngram import END_ID, START_ID, windows
 
 LAYERS = {"rnn": ("plm.rnn", "RNN"), "gru": ("plm.lstm", "GRU"), "lstm": ("plm.lstm", "LSTM")}
 IGNORED = -100
@@ -124,6 +124,7 @@ class RecurrentLM(nn.Module):
             restore(found)
 
     def _one_by_one(self, sentences: Sentences, batch_size: int) -> NDArray[np.float64]:
+        _bigrams(sentences, self.config.start_id, self.config.end_id)  # what is wrong is named before any work
         order = sorted(
             range(len(sentences)), key=lambda i: len(sentences[i])
         )  # little padding; put back in order below
@@ -136,8 +137,6 @@ class RecurrentLM(nn.Module):
             log_probs = _log_probs(self(inputs, None, lengths)[0], targets)
             for j, row, n in zip(rows, log_probs.cpu().double(), lengths.tolist()):
                 found[j] = row[:n]
-        if not found:
-            raise ValueError("there is no sentence to judge")
         return torch.cat(found).numpy()
 
     def _carried(self, sentences: Sentences, chunk: int) -> NDArray[np.float64]:
@@ -165,6 +164,7 @@ class RecurrentLM(nn.Module):
 
 
 def _log_probs(logits: Tensor, targets: Tensor) -> Tensor:
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))  # half precision would round each of them
     loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none", ignore_index=IGNORED)
     return -loss.view(targets.shape)
 
@@ -212,10 +212,8 @@ def text_stream(sentences: Sentences, start_id: int = START_ID, end_id: int = EN
 
     The target after the last word of a sentence is </s>; the input after that is <s>, the first of the next sentence.
     """
-    _check_sentences(sentences)
-    targets = torch.tensor([i for s in sentences for i in (*s, end_id)], dtype=torch.int64)
-    inputs = torch.tensor([i for s in sentences for i in (start_id, *s)], dtype=torch.int64)
-    return inputs, targets
+    bigrams = _bigrams(sentences, start_id, end_id)
+    return bigrams[:, 0].contiguous(), bigrams[:, 1].contiguous()
 
 
 def pad_sentences(
@@ -225,7 +223,7 @@ def pad_sentences(
 
     Padding is `end_id` in the inputs and -100, the ignored target, in the targets.
     """
-    _check_sentences(sentences)
+    _bigrams(sentences, start_id, end_id)
     lengths = torch.tensor([len(s) + 1 for s in sentences])
     inputs = torch.full((len(sentences), int(lengths.max())), end_id)
     targets = torch.full_like(inputs, IGNORED)
@@ -236,11 +234,13 @@ def pad_sentences(
     return inputs, targets, lengths
 
 
-def _check_sentences(sentences: Sentences) -> None:
+def _bigrams(sentences: Sentences, start_id: int, end_id: int) -> Tensor:
+    """(word before, word) of all words and </s>, (N, 2) int64: the n-gram models' own count, with their checks."""
     if len(sentences) == 0:
         raise ValueError("there is no sentence")
-    if any(isinstance(s, str) for s in sentences) or any(isinstance(w, str) for s in sentences[:1] for w in s):
+    if any(isinstance(s, str) or (isinstance(s, Sequence) and s and isinstance(s[0], str)) for s in sentences):
         raise TypeError("sentences must be lists of ids, not strings: vocab.encode(words(text)) makes them")
+    return torch.from_numpy(windows(sentences, 2, start_id, end_id).astype(np.int64))
 
 
 class TextLanes:
@@ -286,7 +286,7 @@ class SentenceBatches:
         start_id: int = START_ID,
         end_id: int = END_ID,
     ):
-        _check_sentences(sentences)
+        _bigrams(sentences, start_id, end_id)
         if tokens < 1 or longest < 1:
             raise ValueError(f"tokens and longest must be at least 1; got {tokens} and {longest}")
         self.generator, self.tokens = torch.Generator().manual_seed(seed), tokens
