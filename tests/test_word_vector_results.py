@@ -100,12 +100,11 @@ def test_training_only_the_rows_that_can_move_equals_training_all(ladder, monkey
     assert scores[("lr", 0.1), ("steps", 1)] != scores[("lr", 0.1), ("steps", 5)]
 
 
-@pytest.mark.parametrize("way", ["run_frozen", "run_trained"])
-def test_vectors_that_hold_the_answer_solve_the_task(ladder, monkeypatch, way):
+def test_frozen_vectors_that_hold_the_answer_solve_the_task(ladder, monkeypatch):
     module, vocab = ladder
     answers = torch.tensor([[1.0, 0], [1, 0], [-1, 0], [-1, 0], [0, 1], [0, 1]])
     monkeypatch.setattr(module, "table", lambda name, seed=0: (answers, vocab))
-    scores = getattr(module, way)("any", torch.arange(2), 0)  # one "good", one "bad"
+    scores = module.run_frozen("any", torch.arange(2), 0)  # one "good", one "bad"
     assert max(test for _, test in scores.values()) == 1
 
 
@@ -150,7 +149,10 @@ def test_every_rung_has_the_seeds_and_labels_of_the_ladder():
     assert len(set(names)) == len(names)
     for rung in rungs:
         assert tuple(rung.climb.accuracy) == tuple(rung.climb.settings) == LADDER_LABELS
-        assert all(len(found) == len(LADDER_SEEDS) for found in rung.climb.accuracy.values())
+        seeds = rung.climb.seeds
+        assert set(seeds) <= set(LADDER_SEEDS)  # slow rungs of later chapters run fewer
+        assert rung.chapter > 4 or tuple(seeds) == LADDER_SEEDS
+        assert all(len(found) == len(seeds) for found in rung.climb.accuracy.values())
         assert all(0.4 < value < 1 for found in rung.climb.accuracy.values() for value in found)
 
 
