@@ -216,12 +216,24 @@ def test_k07_mean_does_not_count_padding():
         (dict(x=torch.zeros(2, 3, 4), lengths=torch.tensor([3])), ValueError, "one number per sentence"),
         (dict(x=torch.zeros(2, 3, 4), lengths=torch.tensor([1.0, 2.0])), ValueError, "integer"),
         (dict(x=torch.zeros(2, 3, 4), lengths=[1, 2]), ValueError, "tensor"),
+        (dict(x=torch.zeros(2, 3, 4), lengths=torch.tensor([True, False])), ValueError, "integer"),
         (dict(x=torch.zeros(2, 3, 4), state=torch.zeros(2, 5)), ValueError, "state must be"),
+        (dict(x=torch.zeros(2, 3, 4), state=(torch.zeros(1, 2, 5),) * 2), ValueError, "got tuple"),
     ],
 )
 def test_bad_input_is_refused_with_advice(arguments, error, message):
     with pytest.raises(error, match=message):
         RNN(4, 5)(**arguments)
+
+
+@pytest.mark.parametrize("pool", [last_output, mean_output])
+def test_pooling_refuses_lengths_that_do_not_fit(pool):
+    """A mean over 3 steps must not be divided by 5, nor one length be taken for all sentences."""
+    outputs = torch.ones(2, 3, 4)
+    for wrong in ([5, 1], [-2, 1], [2], [1.0, 2.0]):
+        with pytest.raises(ValueError, match="lengths must"):
+            pool(outputs, torch.tensor(wrong))
+    assert_close(pool(outputs, torch.tensor([1, 3], dtype=torch.uint8)), torch.ones(2, 4))
 
 
 @pytest.mark.parametrize(

@@ -81,8 +81,8 @@ class LSTMScan(torch.autograd.Function):
         return h[_now(reverse)], h[last].clone(), c[last].clone()
 
     @staticmethod
-    @once_differentiable
     @_without_autocast
+    @once_differentiable
     def backward(ctx: Any, grad_out: Tensor, grad_h: Tensor, grad_c: Tensor) -> tuple[Tensor | None, ...]:
         x, weight_ih, weight_hh, weight_hr, valid, gates, h, c, tanh_c, y = ctx.saved_tensors
         (T, B, d_in), reverse = x.shape, ctx.reverse

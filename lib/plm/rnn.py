@@ -115,9 +115,10 @@ class RNN(nn.Module):
         shape = (self.n_layers * len(self.directions), len(x), self.d_hidden)
         if state is None:
             return x.new_zeros(shape)
-        if state.shape != shape:
+        if not isinstance(state, Tensor) or state.shape != shape:
+            found = tuple(state.shape) if isinstance(state, Tensor) else type(state).__name__
             raise ValueError(
-                f"state must be {shape} for this batch, (layers * directions, B, d_hidden); got {tuple(state.shape)}. "
+                f"state must be a tensor {shape} for this batch, (layers * directions, B, d_hidden); got {found}. "
                 "A last, smaller batch needs a state of its own: pass state=None or cut it"
             )
         return state
@@ -161,15 +162,13 @@ def backward_through_time(
 
 def last_output(outputs: Tensor, lengths: Tensor) -> Tensor:
     """The output at the last true step of each sentence: outputs (B, T, D), lengths (B,) of at least 1 -> (B, D)."""
-    if lengths.ndim != 1 or len(lengths) != len(outputs):
-        raise ValueError(f"lengths must be ({len(outputs)},), one per sentence; got {tuple(lengths.shape)}")
-    if len(lengths) and not (lengths.min() >= 1 and lengths.max() <= outputs.shape[1]):
-        raise ValueError(f"lengths must lie in 1 … {outputs.shape[1]}; got {lengths.tolist()}")
-    return outputs[torch.arange(len(outputs), device=outputs.device), lengths.to(outputs.device) - 1]
+    _check_lengths(outputs, lengths, 1)
+    return outputs[torch.arange(len(outputs), device=outputs.device), lengths.to(outputs.device, torch.int64) - 1]
 
 
 def mean_output(outputs: Tensor, lengths: Tensor) -> Tensor:
     """The mean over the true steps of each sentence, (B, D); zeros for a sentence of length 0."""
+    _check_lengths(outputs, lengths, 0)
     valid = length_mask(lengths.to(outputs.device), outputs.shape[1])
     total = outputs.masked_fill(~valid[:, :, None], 0.0).sum(1)
     return total / lengths.to(outputs).clamp(min=1)[:, None]
@@ -190,13 +189,20 @@ def check_input(x: Tensor, lengths: Tensor | None, d_in: int) -> Tensor | None:
         raise ValueError("x has no time step (T = 0): pad an empty sentence to length 1 and give lengths=0 for it")
     if lengths is None:
         return None
-    if not isinstance(lengths, Tensor) or lengths.is_floating_point() or lengths.shape != (len(x),):
-        raise ValueError(f"lengths must be an integer tensor ({len(x)},), one number per sentence; got {lengths!r}")
-    wrong = ((lengths < 0) | (lengths > x.shape[1])).nonzero()[:, 0].tolist()
-    if wrong:
-        raise ValueError(f"lengths must lie in 0 … {x.shape[1]}; sentence {wrong[0]} has {lengths[wrong[0]].item()}")
+    _check_lengths(x, lengths, 0)
     lengths = lengths.to(x.device)
     return None if bool((lengths == x.shape[1]).all()) else length_mask(lengths, x.shape[1])
+
+
+def _check_lengths(x: Tensor, lengths: Tensor, lowest: int) -> None:
+    """Refuse what is not one whole number per sentence of x (B, T, …), between `lowest` and T."""
+    kind = lengths.dtype if isinstance(lengths, Tensor) else None
+    if kind is None or kind.is_floating_point or kind == torch.bool or lengths.shape != (len(x),):
+        raise ValueError(f"lengths must be an integer tensor ({len(x)},), one number per sentence; got {lengths!r}")
+    wrong = ((lengths < lowest) | (lengths > x.shape[1])).nonzero()[:, 0].tolist()
+    if wrong:
+        found = lengths[wrong[0]].item()
+        raise ValueError(f"lengths must lie in {lowest} … {x.shape[1]}; sentence {wrong[0]} has {found}")
 
 
 def check_sizes(**sizes: int) -> None:
