@@ -184,6 +184,8 @@ def test_k05_one_word_sentences_hold_no_pair():
         (lambda: random_model()(torch.tensor([V]), torch.tensor([0])), IndexError, "0 … 8"),
         (lambda: random_model()(torch.tensor([0.5]), torch.tensor([0])), TypeError, "int64"),
         (lambda: random_model().loss(*some_cells()[:2], torch.zeros(40)), ValueError, "not 0"),
+        (lambda: random_model().loss(*some_cells()[:2], torch.ones(40, 1)), ValueError, "one count"),
+        (lambda: random_model()(torch.tensor([0, 1]), torch.tensor([0])), ValueError, "of one shape"),
     ],
 )
 def test_bad_input_is_named(call, error, message):

@@ -330,12 +330,53 @@ def test_k09_the_mean_is_over_real_neighbours():
         (lambda: keep_probability([0.1], formula="c"), ValueError, "formula"),
         (lambda: NegativeSampler([0, 0]), ValueError, "not all 0"),
         (lambda: NegativeSampler([1, -1]), ValueError, "negative"),
+        (lambda: keep_probability([0.1], sample=-1), ValueError, "sample"),
+        (lambda: keep_probability([0.1], sample=math.nan), ValueError, "sample"),
         (lambda: NegativeSampler([math.nan]), ValueError, "finite"),
+        (lambda: NegativeSampler([1, 2], power=math.nan), ValueError, "power=nan"),
+        (lambda: NegativeSampler([1, 200], power=1e4), ValueError, "power=10000"),
     ],
 )
 def test_bad_input_is_named(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+TREE = huffman(list(range(1, V + 1)))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda h, C, t: softmax_loss(h, C, t),
+        lambda h, C, t: softmax_gradients(h, C, t),
+        lambda h, C, t: negative_sampling_loss(h, C, t, torch.zeros(2, 1, dtype=torch.int64)),
+        lambda h, C, t: negative_sampling_gradients(h, C, t, torch.zeros(2, 1, dtype=torch.int64)),
+        lambda h, C, t: hierarchical_loss(h, C[1:], t, TREE),
+        lambda h, C, t: hierarchical_gradients(h, C[1:], t, TREE),
+    ],
+)
+def test_every_target_counts_or_is_refused(use):
+    """-100 was left out, PAD taken for word 0 or for the last word, one target spread over all examples."""
+    h, C = torch.randn(2, D), torch.randn(V, D)
+    use(h, C, torch.tensor([0, V - 1]))
+    for wrong in (PAD, -100, V):
+        with pytest.raises(IndexError, match="0 … 8"):
+            use(h, C, torch.tensor([0, wrong]))
+    with pytest.raises(ValueError, match="one target"):
+        use(h, C, torch.tensor([0]))
+    with pytest.raises(TypeError, match="int64"):
+        use(h, C, torch.tensor([0.0, 1.0]))
+
+
+def test_negatives_below_pad_and_a_table_of_another_tree_are_refused():
+    h, C, targets = torch.randn(2, D), torch.randn(V, D), torch.tensor([0, 1])
+    with pytest.raises(IndexError, match="-1 … 8"):
+        negative_sampling_loss(h, C, targets, torch.tensor([[2], [-7]]))
+    with pytest.raises(ValueError, match=r"negatives must be \(B, K\)"):
+        negative_sampling_loss(h, C, targets, torch.tensor([2, 3]))
+    with pytest.raises(ValueError, match="inner node"):
+        hierarchical_loss(h, C, targets, TREE)
 
 
 @pytest.mark.parametrize(

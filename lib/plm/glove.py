@@ -94,6 +94,10 @@ class GloVe(nn.Module):
         """The predicted logarithm of the count, (B,), for words i and j, both (B,)."""
         check_ids(i, 1, len(self.Q))
         check_ids(j, 1, len(self.Q))
+        if i.shape != j.shape:
+            raise ValueError(
+                f"i and j must name one cell each, of one shape; got {tuple(i.shape)} and {tuple(j.shape)}"
+            )
         q, c, b, a = (F.embedding(k, table) for k, table in zip((i, j, i, j), self.parameters(), strict=True))
         return (q * c).sum(1) + b[:, 0] + a[:, 0]
 
@@ -102,6 +106,8 @@ class GloVe(nn.Module):
 
         The half, which Pennington et al. 2014, eq. 8, lacks and their program has, leaves the gradient without a factor 2.
         """
+        if counts.shape != i.shape:
+            raise ValueError(f"each cell needs one count: i {tuple(i.shape)}, counts {tuple(counts.shape)}")
         if not (counts > 0).all():
             raise ValueError("GloVe fits the cells that are not 0: the logarithm of 0 is not a number")
         return (glove_weight(counts, self.x_max, self.alpha) * (self(i, j) - counts.log()) ** 2).sum() / 2

@@ -86,18 +86,22 @@ class Gradients(NamedTuple):
 
 def softmax_loss(h: Tensor, C: Tensor, targets: Tensor) -> Tensor:
     """Mean of -log softmax(C h)[target]: every word of the vocabulary takes part in every example."""
+    _check_targets(h, targets, len(C))
     return F.cross_entropy(h @ C.T, targets)
 
 
 def softmax_gradients(h: Tensor, C: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Of the sum of the examples' losses: for h (B, d) and for the whole table C (V, d)."""
+    _check_targets(h, targets, len(C))
     error = (h @ C.T).softmax(1)
     error[torch.arange(len(h)), targets] -= 1
     return error @ C, error.T @ h
 
 
-def _decisions(targets: Tensor, negatives: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _decisions(h: Tensor, targets: Tensor, negatives: Tensor, V: int) -> tuple[Tensor, Tensor, Tensor]:
     """The real word (label 1) and the invented ones (label 0). An invented word that is the real one does not count."""
+    _check_targets(h, targets, V)
+    check_ids(negatives, 2, V, PAD, "negatives")
     rows = torch.cat([targets[:, None], negatives], 1)
     labels = torch.zeros(rows.shape)
     labels[:, 0] = 1
@@ -106,8 +110,11 @@ def _decisions(targets: Tensor, negatives: Tensor) -> tuple[Tensor, Tensor, Tens
     return rows.clamp(min=0), labels.to(rows.device), counts
 
 
-def _turns(targets: Tensor, tree: HuffmanTree) -> tuple[Tensor, Tensor, Tensor]:
+def _turns(h: Tensor, C: Tensor, targets: Tensor, tree: HuffmanTree) -> tuple[Tensor, Tensor, Tensor]:
     """The inner nodes on the way to the target. Label 1 is turn 0, as in the C program."""
+    _check_targets(h, targets, len(tree.points))
+    if len(C) != len(tree.points) - 1:
+        raise ValueError(f"C needs one row per inner node, {len(tree.points) - 1}; got {len(C)}")
     points, codes = tree.points.to(targets.device)[targets], tree.codes.to(targets.device)[targets]
     return points.clamp(min=0), (codes == 0).float(), points != NO_NODE
 
@@ -130,12 +137,12 @@ def negative_sampling_loss(h: Tensor, C: Tensor, targets: Tensor, negatives: Ten
     h: (B, d)    C: (V, d)    targets: (B,) int64    negatives: (B, K) int64; those equal to the target, and PAD, do not
     count. Mikolov et al. 2013b, eq. 4.
     """
-    return _logistic_loss(h, C, *_decisions(targets, negatives))
+    return _logistic_loss(h, C, *_decisions(h, targets, negatives, len(C)))
 
 
 def negative_sampling_gradients(h: Tensor, C: Tensor, targets: Tensor, negatives: Tensor) -> Gradients:
     """Each score's gradient is its error, sigmoid(c · h) - label; c gets the error times h, and h the sum of error times c."""
-    return _logistic_gradients(h, C, *_decisions(targets, negatives))
+    return _logistic_gradients(h, C, *_decisions(h, targets, negatives, len(C)))
 
 
 def hierarchical_loss(h: Tensor, C: Tensor, targets: Tensor, tree: HuffmanTree) -> Tensor:
@@ -143,12 +150,12 @@ def hierarchical_loss(h: Tensor, C: Tensor, targets: Tensor, tree: HuffmanTree) 
 
     C: (V - 1, d), one vector per inner node. The probabilities of all V words sum to 1. Mikolov et al. 2013b, eq. 3.
     """
-    return _logistic_loss(h, C, *_turns(targets, tree))
+    return _logistic_loss(h, C, *_turns(h, C, targets, tree))
 
 
 def hierarchical_gradients(h: Tensor, C: Tensor, targets: Tensor, tree: HuffmanTree) -> Gradients:
     """As for negative sampling, with the inner nodes on the way in place of words."""
-    return _logistic_gradients(h, C, *_turns(targets, tree))
+    return _logistic_gradients(h, C, *_turns(h, C, targets, tree))
 
 
 # --- models ---------------------------------------------------------------------------------------------------------
@@ -208,14 +215,22 @@ class CBOW(TwoTables):
         return (F.embedding(inputs.clamp(min=0), self.Q) * real).sum(1) / real.sum(1)
 
 
-def check_ids(ids: Tensor, ndim: int, V: int, lowest: int = 0) -> None:
+def check_ids(ids: Tensor, ndim: int, V: int, lowest: int = 0, name: str = "inputs") -> None:
     """Refuse ids of another type or shape, or outside the table."""
     if ids.dtype != torch.int64:
         raise TypeError(f"word ids must be int64, not {ids.dtype}")
     if ids.ndim != ndim:
-        raise ValueError(f"inputs must be {'(B,)' if ndim == 1 else '(B, 2 * window)'}; got {tuple(ids.shape)}")
+        wanted = "(B,)" if ndim == 1 else "(B, K)" if name == "negatives" else "(B, 2 * window)"
+        raise ValueError(f"{name} must be {wanted}; got {tuple(ids.shape)}")
     if ids.numel() and not (ids.min() >= lowest and ids.max() < V):
         raise IndexError(f"word ids must lie in {lowest} … {V - 1}; got {ids.min().item()} … {ids.max().item()}")
+
+
+def _check_targets(h: Tensor, targets: Tensor, V: int) -> None:
+    """A target below 0 would count as the last word, as word 0 or not at all."""
+    check_ids(targets, 1, V, name="targets")
+    if len(targets) != len(h):
+        raise ValueError(f"each example needs one target: h {tuple(h.shape)}, targets {tuple(targets.shape)}")
 
 
 def train_word2vec(

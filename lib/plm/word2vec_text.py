@@ -22,6 +22,8 @@ def keep_probability(share: ArrayLike, sample: float = 1e-3, formula: str = "cod
         raise ValueError("share holds parts of a whole, 0 … 1: divide the counts by their sum")
     if formula not in ("paper", "code"):
         raise ValueError(f'formula is "paper" or "code", not {formula!r}')
+    if not 0 <= sample < np.inf:
+        raise ValueError(f"sample is a share of the text, 0 or more, not {sample}")
     if sample == 0:
         return np.ones_like(f)
     ratio = sample / np.maximum(f, 1e-300)
@@ -40,7 +42,10 @@ class NegativeSampler:
         weights = np.asarray(counts, dtype=np.float64)
         if weights.ndim != 1 or not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
             raise ValueError("counts must be one row of finite numbers, none negative and not all 0")
-        weights = np.where(weights > 0, weights ** power, 0)  # a word that never occurs is never drawn  # fmt: skip
+        with np.errstate(over="ignore"):  # refused below
+            weights = np.where(weights > 0, weights ** power, 0)  # a word that never occurs is never drawn  # fmt: skip
+        if not 0 < weights.sum() < np.inf:
+            raise ValueError(f"power={power} makes chances of 0, infinity or NaN of these counts: take about 0.75")
         self.probabilities: NDArray[np.float64] = weights / weights.sum()
         self._up_to = self.probabilities.cumsum()
         self._up_to /= self._up_to[-1]
