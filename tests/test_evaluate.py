@@ -149,6 +149,23 @@ def test_climb_refuses_seeds_that_tried_other_settings():
         climb(pretend, (), (0,))
 
 
+def test_climb_keeps_settings_that_are_tuples_and_numbers_that_are_numpys(tmp_path):
+    def run(rows, seed):
+        return {(("widths", (3, 4)),): (np.float32(0.5), np.float32(0.25))}
+
+    first = climb(run, (10,), (0, 1), tmp_path / "climb.json")
+    assert first.settings == {10: {"widths": (3, 4)}}
+    assert climb(run, (10,), (0, 1), tmp_path / "climb.json") == first  # from the store
+
+
+def test_climb_refuses_what_is_no_accuracy(tmp_path):
+    """A NaN would win: nothing is larger than it."""
+    for wrong in (math.nan, 75.0):
+        with pytest.raises(ValueError, match=r"10 labels, seed 0: accuracies lie in"):
+            climb(lambda rows, seed, x=wrong: {GOOD: (x, 0.5), LUCKY: (0.9, 0.9)}, (10,), (0,), tmp_path / "c.json")
+    assert not (tmp_path / "c.json").exists()
+
+
 def test_rungs_are_kept_replaced_and_ordered(tmp_path):
     path, result = tmp_path / "ladder.json", climb(pretend, (10,), (0, 1))
     later, earlier = (Rung(name, at, "frozen", "LSTM", "python x.py", result) for name, at in (("b", 6), ("a", 4)))

@@ -172,16 +172,25 @@ def climb(
             key = f"{n} labels, seed {seed}"
             if key not in done:
                 found = run(ladder_rows(n, seed), seed)
-                done[key] = [[list(map(list, setting)), dev, test] for setting, (dev, test) in found.items()]
+                done[key] = [
+                    [list(map(list, setting)), float(dev), float(test)] for setting, (dev, test) in found.items()
+                ]
+                if not all(0 <= score <= 1 for _, *both in done[key] for score in both):
+                    raise ValueError(f"{key}: accuracies lie in 0 … 1, and NaN is none; got {found}")
                 if store is not None:
                     write_atomically(store, json.dumps(done) + "\n")
-            scores.append({tuple(map(tuple, setting)): (dev, test) for setting, dev, test in done[key]})
+            scores.append({_hashable(setting): (dev, test) for setting, dev, test in done[key]})
             if not scores[-1] or scores[-1].keys() != scores[0].keys():
                 raise ValueError(f"{key} tried other settings than seed {seeds[0]}: every seed needs the whole grid")
         best = max(scores[0], key=lambda setting: statistics.mean(found[setting][0] for found in scores))
         settings[n] = dict(best)
         accuracy_of[n] = [round(found[best][1], 4) for found in scores]
     return Climb(accuracy_of, settings, seeds)
+
+
+def _hashable(value: Any) -> Any:
+    """Lists as tuples, all the way down: JSON knows no tuples."""
+    return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
 
 
 def read_ladder(path: str | Path) -> list[Rung]:
