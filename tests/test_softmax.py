@@ -82,5 +82,8 @@ def test_bad_input_is_refused():
     for keep in (0, 51):
         with pytest.raises(ValueError, match="keep"):
             WordSampler(torch.ones(50), keep)
-    with pytest.raises(ValueError, match="counts"):
-        WordSampler(torch.tensor([1.0, -1.0]), 1)
+    with pytest.raises(ValueError, match="bias must be"):
+        sampled_cross_entropy(h, targets, weight, torch.zeros(51), sampler)
+    for wrong in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="counts"):
+            WordSampler(torch.tensor([1.0, wrong]), 1)

@@ -13,8 +13,10 @@ class WordSampler:
     """
 
     def __init__(self, counts: Tensor, keep: int, seed: int = 0):
-        if counts.ndim != 1 or not len(counts) or bool((counts < 0).any()):
-            raise ValueError(f"counts must be (V,), one number of at least 0 per word; got shape {tuple(counts.shape)}")
+        if counts.ndim != 1 or not len(counts) or not bool(((counts >= 0) & (counts < torch.inf)).all()):
+            raise ValueError(
+                f"counts must be (V,), one finite number of at least 0 per word; got shape {tuple(counts.shape)}"
+            )
         if not 1 <= keep <= len(counts):
             raise ValueError(f"keep must lie in 1 … {len(counts)}, the size of the vocabulary; got {keep}")
         weight = (counts.double() + 0.1).sqrt()  # a word that never occurred must still be possible
@@ -45,6 +47,8 @@ def sampled_cross_entropy(
     V = len(sampler.probability)
     if weight.shape != (V, h.shape[1]):
         raise ValueError(f"weight must be {(V, h.shape[1])}, (words of the sampler, D); got {tuple(weight.shape)}")
+    if bias is not None and bias.shape != (V,):
+        raise ValueError(f"bias must be ({V},), one number per word; got {tuple(bias.shape)}")
     used = targets != ignore_index
     if not bool(used.all()):
         h, targets = h[used], targets[used]
