@@ -2,7 +2,8 @@
 ULMFiT.
 
 Command: python chapters/experiments/elmo_ladder.py
-Budget: about 15 minutes on one core; finished runs are kept, so an interrupted run goes on.
+Budget: about 15 minutes on one core; finished runs are kept, so an interrupted
+run goes on.
 
 Needs chapters/checkpoints/elmo.safetensors and word2vec_5m_vectors.safetensors.
 Writes rungs into chapters/results/ladder.json and the rest into
@@ -148,7 +149,7 @@ def run_frozen(
     name: str, extra: str, which: list[int], shares: dict, rows: Tensor, seed: int
 ) -> Scores:
     scores: Scores = {}
-    # A single layer is compared with others of its kind: one way of pooling will do.
+    # Single layers are compared with one another: one way of pooling will do.
     for pool in ("mean", "mean and max") if len(which) > 1 else ("mean",):
         x = {
             part: (layers[which], beside)
