@@ -165,6 +165,23 @@ def test_compiled_cell_at_the_ends_of_the_scale():
     assert layer(x)[0][2].isnan().all()
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e-2, 1e-4, 1e-6])
+def test_compiled_cell_keeps_the_digits_of_small_numbers(scale):
+    """Near 0 tanh is its argument: as 2 sigmoid(2x) - 1 it would keep no digit of 1e-8."""
+    ours, theirs = twins(dtype=torch.float32)
+    with torch.no_grad():
+        ours.weight_ih_l0.mul_(scale)
+        for bias in (ours.bias_ih_l0, ours.bias_hh_l0):
+            bias.zero_()
+    theirs.load_state_dict(ours.state_dict())
+    x, state = (
+        torch.randn(B, T, D),
+        (torch.zeros(1, B, H, requires_grad=True), torch.zeros(1, B, H, requires_grad=True)),
+    )
+    for a, b in zip(everything(ours, x, state), everything(theirs, x, state), strict=True):
+        assert (a - b).norm() <= 3e-6 * b.norm()
+
+
 # --- hand numbers -------------------------------------------------------------------------------------------------
 
 
