@@ -121,7 +121,7 @@ def cell(gates: Tensor, c: Tensor, tanh_c: Tensor, y: Tensor, valid: Tensor | No
     """As `plm.lstm_scan._cell`."""
     arrays: Any = [tensor.numpy() for tensor in (gates, c, tanh_c, y)]  # Any: mypy would count the arguments
     mask = _bools(valid)
-    return lambda t, before, now: _forward(*arrays, mask, t, before, now)
+    return lambda t, before, now: _forward(*arrays, mask, t, before, now)  # type: ignore[call-arg]
 
 
 def cell_gradient(
@@ -132,4 +132,4 @@ def cell_gradient(
         tensor.numpy() for tensor in (gates, c, tanh_c, grad_gates, grad_c)
     ]  # Any: mypy would count the arguments
     mask = _bools(valid)
-    return lambda t, grad_y: _backward(*arrays, mask, grad_y.numpy(), t, t + 1 if reverse else t)
+    return lambda t, grad_y: _backward(*arrays, mask, grad_y.numpy(), t, t + 1 if reverse else t)  # type: ignore[call-arg]
