@@ -49,7 +49,7 @@ function render({ model, el }) {
       const look = i === word ? "border-color:#EE7733; border-width:2px; font-weight:bold" : "";
       make(words, "button", { type: "button", "aria-pressed": i === word, style: look }, w).addEventListener("click", () => set({ word: i }));
     });
-    const left = 118, width = 460, cell = (width - left) / shown.words.length, height = 17, [low, high] = RANGE[name] || [0, 1];
+    const left = 150, width = 480, cell = (width - left) / shown.words.length, height = 17, [low, high] = RANGE[name] || [0, 1];
     svg.replaceChildren();
     svg.setAttribute("viewBox", `0 0 ${width} ${rows.length * height + 4}`);
     rows.forEach((row, u) => {
