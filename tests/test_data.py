@@ -47,7 +47,9 @@ def test_a_card_leaves_nothing_open(name):
 
 
 def test_unknown_card():
-    with pytest.raises(ValueError, match="no data set 'mnist'; there are digits, reviews, translations, word_evaluation"):
+    with pytest.raises(
+        ValueError, match="no data set 'mnist'; there are digits, reviews, translations, word_evaluation"
+    ):
         card("mnist")
 
 

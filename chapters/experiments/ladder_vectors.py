@@ -12,8 +12,9 @@ A sentence is the average of its known words' vectors. Frozen vectors get a logi
 regression and choose from one grid: vectors as they are or scaled to one length;
 words weighted equally or the frequent ones less (Arora et al. 2017); penalty.
 Fine-tuned ones start as they are, all words weighing the same, are trained with the
-linear layer on top by Adam, and choose learning rate and steps. The bag of words may choose between presence, tf-idf with and
-without pairs of words, logistic regression and naive Bayes.
+linear layer on top by Adam, and choose learning rate and steps. The bag of words
+may choose between presence, tf-idf with and without pairs of words, logistic
+regression and naive Bayes.
 """
 
 import argparse
