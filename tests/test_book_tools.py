@@ -49,6 +49,16 @@ def test_render_fills_in_the_address_and_keeps_cells_and_tags(book):
     nbformat.validate(nb)
 
 
+def test_drafts_are_made_only_when_named(book):
+    (book / "src" / "drafts").mkdir()
+    draft = book / "src" / "drafts" / "02_two.md"
+    draft.write_text(SOURCE, encoding="utf-8")
+    assert [path.stem for path in notebooks.sources()] == ["01_one"]
+    assert notebooks.sources(["02"]) == [draft]
+    with pytest.raises(SystemExit, match="01_one, 02_two"):
+        notebooks.sources(["03"])
+
+
 def test_the_tool_makes_checks_and_notices_drift(book, capsys):
     assert notebooks.main(["--check"]) == 1
     assert notebooks.main(["01"]) == 0

@@ -29,10 +29,11 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
 def sources(prefixes: list[str] | None = None) -> list[Path]:
-    """Chapter sources whose name starts with one of `prefixes` (all, when there are none)."""
-    found = [p for p in sorted(SOURCES.glob("*.md")) if not prefixes or p.name.startswith(tuple(prefixes))]
+    """Chapter sources whose name starts with one of `prefixes`; all chapters, but no drafts, when there are none."""
+    chapters, drafts = sorted(SOURCES.glob("*.md")), sorted(SOURCES.glob("drafts/*.md"))
+    found = [p for p in chapters + drafts if p.name.startswith(tuple(prefixes))] if prefixes else chapters
     if not found:
-        known = ", ".join(p.stem for p in sorted(SOURCES.glob("*.md")))
+        known = ", ".join(p.stem for p in chapters + drafts)
         raise SystemExit(f"no chapter starts with {' or '.join(prefixes or ['anything'])}; there are: {known}")
     return found
 
