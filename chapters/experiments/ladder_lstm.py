@@ -38,7 +38,7 @@ ARMS = {  # name: vectors, way, pretrained LSTM
     "LSTM, random vectors": ("random", "random", False),
     "LSTM on word2vec, frozen": ("word2vec_5m_vectors", "frozen", False),
     "LSTM on word2vec, fine-tuned": ("word2vec_5m_vectors", "fine-tuned", False),
-    "LSTM, pretrained as language model": ("lm", "fine-tuned", True),
+    "LSTM, pretrained": ("lm", "fine-tuned", True),
 }
 Data = tuple[Tensor, Tensor, Tensor]  # ids (N, T), lengths (N,), labels (N,)
 
