@@ -5,11 +5,11 @@ reset r, update z, candidate n in the GRU. Papers and tutorials often name f fir
 """
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from plm.lstm_scan import LSTMScan, autocasts
-from plm.rnn import check_input, check_sizes, start_uniform
+from plm.rnn import Recurrent
 
 Pair = tuple[Tensor, Tensor]
 
@@ -43,82 +43,7 @@ def _gru_step(from_x: Tensor, h: Tensor, w_hh: Tensor, bias_hh: Tensor) -> Tenso
     return n + z * (h - n)
 
 
-class _Gated(nn.Module):
-    """What LSTM and GRU share: parameters named as PyTorch's, layers, both directions, padding."""
-
-    n_gates: int
-
-    def __init__(
-        self,
-        d_in: int,
-        d_hidden: int,
-        n_layers: int = 1,
-        bidirectional: bool = False,
-        dropout: float = 0.0,
-        proj_size: int = 0,
-    ):
-        super().__init__()
-        check_sizes(d_in=d_in, d_hidden=d_hidden, n_layers=n_layers)
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout is a probability below 1, not {dropout}")
-        if not 0 <= proj_size < d_hidden:
-            raise ValueError(f"proj_size must be below d_hidden={d_hidden}, or 0 for none; not {proj_size}")
-        self.d_in, self.d_hidden, self.n_layers, self.dropout = d_in, d_hidden, n_layers, dropout
-        self.proj_size, self.d_out = proj_size, proj_size or d_hidden
-        self.directions = ("", "_reverse") if bidirectional else ("",)
-        rows = self.n_gates * d_hidden
-        for layer in range(n_layers):
-            width = d_in if layer == 0 else self.d_out * len(self.directions)
-            for direction in self.directions:
-                shapes = {"weight_ih": (rows, width), "weight_hh": (rows, self.d_out), "bias_ih": (rows,)}
-                shapes |= {"bias_hh": (rows,)} | ({"weight_hr": (proj_size, d_hidden)} if proj_size else {})
-                for name, shape in shapes.items():
-                    self.register_parameter(f"{name}_l{layer}{direction}", nn.Parameter(torch.empty(shape)))
-        start_uniform(self, d_hidden)
-
-    def _run(self, x: Tensor, states: list[Tensor], lengths: Tensor | None) -> tuple[Tensor, list[Tensor]]:
-        """x: (B, T, d_in); states: tensors (layers * directions, B, D). Returns outputs (B, T, …) and the last states."""
-        valid = check_input(x, lengths, self.d_in)
-        x = x.transpose(0, 1)  # time first: each step is one block of memory
-        if valid is not None:
-            valid = valid.t()[:, :, None]
-            x = x.masked_fill(~valid, 0.0)  # not even a NaN gets out of the padding
-        finals = []
-        for layer in range(self.n_layers):
-            if layer > 0:
-                x = F.dropout(x, self.dropout, self.training)
-            outputs = []
-            for k, direction in enumerate(self.directions):
-                start = [s[layer * len(self.directions) + k] for s in states]
-                output, *final = self._scan(x, start, valid, f"_l{layer}{direction}")
-                outputs.append(output if valid is None else output.masked_fill(~valid, 0.0))
-                finals.append(final)
-            x = torch.cat(outputs, -1) if len(outputs) > 1 else outputs[0]
-        return x.transpose(0, 1), [torch.stack(column) for column in zip(*finals)]
-
-    def _scan(self, x: Tensor, start: list[Tensor], valid: Tensor | None, end: str) -> tuple[Tensor, ...]:
-        raise NotImplementedError
-
-    def _of(self, name: str, end: str) -> Tensor:
-        return getattr(self, name + end)
-
-    def _initial(self, x: Tensor, state: Tensor | None, width: int, name: str) -> Tensor:
-        shape = (self.n_layers * len(self.directions), len(x), width)
-        if state is None:
-            return x.new_zeros(shape)
-        if not isinstance(state, Tensor) or state.shape != shape:
-            found = tuple(state.shape) if isinstance(state, Tensor) else type(state).__name__
-            raise ValueError(
-                f"{name} must be a tensor {shape} for this batch, (layers * directions, B, width); got {found}. "
-                "A last, smaller batch needs a state of its own: pass state=None or cut it"
-            )
-        return state
-
-    def extra_repr(self) -> str:
-        return f"{self.d_in}, {self.d_hidden}, n_layers={self.n_layers}, bidirectional={len(self.directions) == 2}"
-
-
-class LSTM(_Gated):
+class LSTM(Recurrent):
     """Layers of LSTM units, batch first, with the parameter names of nn.LSTM: each loads the other's state_dict.
 
     proj_size: output and h are a projection of the units to this width (Sak et al. 2014). forget_bias: where the forget
@@ -182,7 +107,7 @@ class LSTM(_Gated):
         return torch.stack(outputs), h, c
 
 
-class GRU(_Gated):
+class GRU(Recurrent):
     """Layers of gated recurrent units, batch first, with the parameter names of nn.GRU: each loads the other's state_dict.
 
     Two gates and no cell state of its own: three quarters of the LSTM's parameters. Cho et al. 2014, in PyTorch's variant.

@@ -37,11 +37,91 @@ class RNNCell(nn.Module):
         return self.squash(F.linear(x, self.weight_ih, self.bias_ih) + F.linear(h, self.weight_hh, self.bias_hh))
 
 
-class RNN(nn.Module):
-    """Layers of recurrent units, batch first, with the parameter names of nn.RNN: each loads the other's state_dict.
+class Recurrent(nn.Module):
+    """What RNN, GRU and LSTM share: parameters named as PyTorch's, layers, both directions, padding.
 
     n_layers: how many on top of each other. bidirectional: each layer reads its input from both ends, and the two outputs
-    are laid side by side. dropout: between layers, never after the last. Elman 1990; Schuster and Paliwal 1997.
+    are laid side by side (Schuster and Paliwal 1997). dropout: between layers, never after the last. A kind of layer gives
+    the number of its gates, whose weights are stacked, and `_scan`, its loop over time.
+    """
+
+    n_gates = 1
+
+    def __init__(
+        self,
+        d_in: int,
+        d_hidden: int,
+        n_layers: int = 1,
+        bidirectional: bool = False,
+        dropout: float = 0.0,
+        proj_size: int = 0,
+    ):
+        super().__init__()
+        check_sizes(d_in=d_in, d_hidden=d_hidden, n_layers=n_layers)
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout is a probability below 1, not {dropout}")
+        if not 0 <= proj_size < d_hidden:
+            raise ValueError(f"proj_size must be below d_hidden={d_hidden}, or 0 for none; not {proj_size}")
+        self.d_in, self.d_hidden, self.n_layers, self.dropout = d_in, d_hidden, n_layers, dropout
+        self.proj_size, self.d_out = proj_size, proj_size or d_hidden
+        self.directions = ("", "_reverse") if bidirectional else ("",)
+        rows = self.n_gates * d_hidden
+        for layer in range(n_layers):
+            width = d_in if layer == 0 else self.d_out * len(self.directions)
+            for direction in self.directions:
+                shapes = {"weight_ih": (rows, width), "weight_hh": (rows, self.d_out), "bias_ih": (rows,)}
+                shapes |= {"bias_hh": (rows,)} | ({"weight_hr": (proj_size, d_hidden)} if proj_size else {})
+                for name, shape in shapes.items():
+                    self.register_parameter(f"{name}_l{layer}{direction}", nn.Parameter(torch.empty(shape)))
+        start_uniform(self, d_hidden)
+
+    def _run(self, x: Tensor, states: list[Tensor], lengths: Tensor | None) -> tuple[Tensor, list[Tensor]]:
+        """x: (B, T, d_in); states: tensors (layers * directions, B, D). Returns outputs (B, T, …) and the last states."""
+        valid = check_input(x, lengths, self.d_in)
+        x = x.transpose(0, 1)  # time first: each step is one block of memory
+        if valid is not None:
+            valid = valid.t()[:, :, None]
+            x = x.masked_fill(~valid, 0.0)  # not even a NaN gets out of the padding
+        finals = []
+        for layer in range(self.n_layers):
+            if layer > 0:
+                x = F.dropout(x, self.dropout, self.training)
+            outputs = []
+            for k, direction in enumerate(self.directions):
+                start = [s[layer * len(self.directions) + k] for s in states]
+                output, *final = self._scan(x, start, valid, f"_l{layer}{direction}")
+                outputs.append(output if valid is None else output.masked_fill(~valid, 0.0))
+                finals.append(final)
+            x = torch.cat(outputs, -1) if len(outputs) > 1 else outputs[0]
+        return x.transpose(0, 1), [torch.stack(column) for column in zip(*finals)]
+
+    def _scan(self, x: Tensor, start: list[Tensor], valid: Tensor | None, end: str) -> tuple[Tensor, ...]:
+        """One layer in one direction. x: (T, B, d_in), valid: (T, B, 1); returns the outputs (T, B, …) and the last states."""
+        raise NotImplementedError
+
+    def _of(self, name: str, end: str) -> Tensor:
+        return getattr(self, name + end)
+
+    def _initial(self, x: Tensor, state: Tensor | None, width: int, name: str) -> Tensor:
+        shape = (self.n_layers * len(self.directions), len(x), width)
+        if state is None:
+            return x.new_zeros(shape)
+        if not isinstance(state, Tensor) or state.shape != shape:
+            found = tuple(state.shape) if isinstance(state, Tensor) else type(state).__name__
+            raise ValueError(
+                f"{name} must be a tensor {shape} for this batch, (layers * directions, B, width); got {found}. "
+                "A last, smaller batch needs a state of its own: pass state=None or cut it"
+            )
+        return state
+
+    def extra_repr(self) -> str:
+        return f"{self.d_in}, {self.d_hidden}, n_layers={self.n_layers}, bidirectional={len(self.directions) == 2}"
+
+
+class RNN(Recurrent):
+    """Layers of recurrent units, batch first, with the parameter names of nn.RNN: each loads the other's state_dict.
+
+    The options are those of `Recurrent`; nonlinearity: "tanh" or "relu". Elman 1990.
     """
 
     def __init__(
@@ -53,22 +133,8 @@ class RNN(nn.Module):
         nonlinearity: str = "tanh",
         dropout: float = 0.0,
     ):
-        super().__init__()
-        check_sizes(d_in=d_in, d_hidden=d_hidden, n_layers=n_layers)
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout is a probability below 1, not {dropout}")
-        self.d_in, self.d_hidden, self.n_layers = d_in, d_hidden, n_layers
-        self.directions = ("", "_reverse") if bidirectional else ("",)
-        self.squash, self.dropout = _squash(nonlinearity), dropout
-        for layer in range(n_layers):
-            width = d_in if layer == 0 else d_hidden * len(self.directions)
-            for direction in self.directions:
-                end = f"_l{layer}{direction}"
-                self.register_parameter(f"weight_ih{end}", nn.Parameter(torch.empty(d_hidden, width)))
-                self.register_parameter(f"weight_hh{end}", nn.Parameter(torch.empty(d_hidden, d_hidden)))
-                self.register_parameter(f"bias_ih{end}", nn.Parameter(torch.empty(d_hidden)))
-                self.register_parameter(f"bias_hh{end}", nn.Parameter(torch.empty(d_hidden)))
-        start_uniform(self, d_hidden)
+        super().__init__(d_in, d_hidden, n_layers, bidirectional, dropout)
+        self.squash = _squash(nonlinearity)
 
     def forward(self, x: Tensor, state: Tensor | None = None, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """x: (B, T, d_in); state: (n_layers * directions, B, d_hidden), zeros when left out; lengths: (B,) int64, all T when out.
@@ -78,53 +144,19 @@ class RNN(nn.Module):
         forward state stops at the last true step, the reverse one starts there, and a sentence of length 0 keeps its
         initial state (zeros). What stands in the padding, even NaN, reaches neither an output nor a gradient.
         """
-        valid = check_input(x, lengths, self.d_in)
-        state = self._initial(x, state)
-        if valid is not None:
-            x = x.masked_fill(~valid[:, :, None], 0.0)
-        finals = []
-        for layer in range(self.n_layers):
-            if layer > 0:
-                x = F.dropout(x, self.dropout, self.training)
-            outputs = []
-            for k, direction in enumerate(self.directions):
-                h = state[layer * len(self.directions) + k]
-                output, h = self._scan(x, h, valid, f"_l{layer}{direction}")
-                outputs.append(output)
-                finals.append(h)
-            x = torch.cat(outputs, -1) if len(outputs) > 1 else outputs[0]
-        return x, torch.stack(finals)
+        x, (h,) = self._run(x, [self._initial(x, state, self.d_hidden, "state")], lengths)
+        return x, h
 
-    def _scan(self, x: Tensor, h: Tensor, valid: Tensor | None, end: str) -> tuple[Tensor, Tensor]:
-        """One layer in one direction: outputs (B, T, d_hidden) and the last state (B, d_hidden)."""
-        w_ih, w_hh = getattr(self, f"weight_ih{end}"), getattr(self, f"weight_hh{end}")
-        bias = getattr(self, f"bias_ih{end}") + getattr(self, f"bias_hh{end}")
-        # The input needs no waiting for h: one product for all steps. Time first, so that each step is one block of memory.
-        projected = F.linear(x.transpose(0, 1), w_ih, bias).unbind(0)
-        w_hh = w_hh.t()
-        outputs = [h] * len(projected)
-        steps = range(len(projected))
-        for t in reversed(steps) if end.endswith("_reverse") else steps:
-            new = self.squash(torch.addmm(projected[t], h, w_hh))
-            h = new if valid is None else torch.where(valid[:, t, None], new, h)
+    def _scan(self, x: Tensor, start: list[Tensor], valid: Tensor | None, end: str) -> tuple[Tensor, ...]:
+        bias = self._of("bias_ih", end) + self._of("bias_hh", end)
+        # The input needs no waiting for h: one product for all steps.
+        from_x = F.linear(x, self._of("weight_ih", end), bias).unbind(0)
+        w_hh, h, outputs = self._of("weight_hh", end).t(), start[0], [start[0]] * len(x)
+        for t in reversed(range(len(x))) if end.endswith("_reverse") else range(len(x)):
+            new = self.squash(torch.addmm(from_x[t], h, w_hh))
+            h = new if valid is None else torch.where(valid[t], new, h)
             outputs[t] = h
-        output = torch.stack(outputs, 1)
-        return (output if valid is None else output.masked_fill(~valid[:, :, None], 0.0)), h
-
-    def _initial(self, x: Tensor, state: Tensor | None) -> Tensor:
-        shape = (self.n_layers * len(self.directions), len(x), self.d_hidden)
-        if state is None:
-            return x.new_zeros(shape)
-        if not isinstance(state, Tensor) or state.shape != shape:
-            found = tuple(state.shape) if isinstance(state, Tensor) else type(state).__name__
-            raise ValueError(
-                f"state must be a tensor {shape} for this batch, (layers * directions, B, d_hidden); got {found}. "
-                "A last, smaller batch needs a state of its own: pass state=None or cut it"
-            )
-        return state
-
-    def extra_repr(self) -> str:
-        return f"{self.d_in}, {self.d_hidden}, n_layers={self.n_layers}, bidirectional={len(self.directions) == 2}"
+        return torch.stack(outputs), h
 
 
 class RNNGradients(NamedTuple):
