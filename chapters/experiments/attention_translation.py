@@ -40,7 +40,7 @@ from plm.translation import (
 CHAPTERS = Path(__file__).resolve().parents[1]
 RESULTS = CHAPTERS / "results" / "attention_translation.json"
 COMMAND = "python chapters/experiments/attention_translation.py"
-RATES, SEEDS = (2e-3, 4e-3, 8e-3, 1.6e-2), (0, 1, 2)
+RATES, SEEDS = (2e-3, 4e-3, 8e-3, 1.6e-2, 3.2e-2), (0, 1, 2)
 TUNE_STEPS, STEPS, BATCH = 500, 2_000, 64
 ARMS = {
     "none": {"attention": "none"},

@@ -10,12 +10,13 @@ Writes rungs into chapters/results/ladder.json and the rest into
 results/elmo_ladder.json: the learnt layer weights, single layers, and ULMFiT's
 ablation.
 
-Frozen: a sentence is the mean (or mean and maximum) over its words of each layer;
-the task network mixes the layers with learnt softmax weights, and a logistic
-regression decides. (Mean and mix commute, so the means are computed once. The
-factor gamma is fixed at 1 here: the weights of the regression can take its part.)
-Mix and regression are fitted together by L-BFGS. "word2vec and ELMo" has the
-word2vec average beside it. ULMFiT: stage 1 is the pretrained biLM; stage 2 trains
+Frozen: a sentence is the mean (or mean and maximum) over its words of a layer; the
+task network mixes the layers with learnt softmax weights, a logistic regression
+decides. (Mean and mix commute, so the means are computed once. The factor gamma is
+fixed at 1: the weights of the regression can take its part.) Mix and regression are
+fitted together by L-BFGS. "word2vec and ELMo" has the word2vec average beside the
+mix, gamma chosen on dev; its control is the same regression with gamma 0.
+ULMFiT: stage 1 is the pretrained biLM; stage 2 trains
 it on as a language model on the sentences of the Rotten Tomatoes training part,
 without labels; stage 3 trains the classifier. Three seeds, and a learning rate
 chosen on the dev part. The ablation, at 500 labels, leaves out one thing at a time.
@@ -25,6 +26,7 @@ import argparse
 import copy
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 
@@ -101,7 +103,7 @@ def features(name: str, pool: str, extra: str) -> dict[str, tuple[Tensor, Tensor
         beside = torch.empty(len(texts(part)), 0)
         if extra:
             table = averages(W2V, 0, "unit", "equal")
-            centre, scale = table["train"].mean(0), table["train"].std(0)
+            centre, scale = table["train"].mean(0), table["train"].std()
             beside = torch.tensor((table[part] - centre) / scale)
         found[part] = (layers[part] - mean) / (std + 1e-6), beside
     return found
@@ -145,51 +147,60 @@ class MixedRegression(nn.Module):
         optimizer.step(closure)
 
 
-def run_frozen(
-    name: str, extra: str, which: list[int], shares: dict, rows: Tensor, seed: int
-) -> Scores:
+def grid(which: list[int], extra: str, alone: bool) -> list[tuple]:
+    """(pool, gamma, C): what is tried.
+
+    Beside word2vec the scale gamma of the layers is tried, too. Single layers are
+    compared with one another, and `alone` is the control: word2vec without layers.
+    """
+    if extra:
+        gammas = (0.0,) if alone else (0.03, 0.1, 0.3, 1.0)
+        return [("mean", g, C) for g in gammas for C in (0.01, 0.1, 1.0, 10.0)]
+    pools = ("mean", "mean and max") if len(which) > 1 else ("mean",)
+    return [(pool, 1.0, C) for pool in pools for C in PENALTIES]
+
+
+def run_frozen(how: tuple, shares: dict, rows: Tensor, seed: int) -> Scores:
+    """how: (which biLM, word2vec's name or nothing, layers, word2vec alone)."""
     scores: Scores = {}
-    # Single layers are compared with one another: one way of pooling will do.
-    for pool in ("mean", "mean and max") if len(which) > 1 else ("mean",):
+    name, extra, which, _ = how
+    for pool, gamma, C in grid(which, extra, how[3]):
         x = {
-            part: (layers[which], beside)
+            part: (gamma * layers[which], beside)
             for part, (layers, beside) in features(name, pool, extra).items()
         }
         here = x["train"][0][:, rows], x["train"][1][rows]
-        for C in PENALTIES:
-            model = MixedRegression(
-                len(which), here[0].shape[-1] + here[1].shape[-1]
-            )
-            model.fit(*here, labels("train")[rows], C)
-            setting = ("pool", pool), ("C", C)
-            with torch.no_grad():
-                found = [
-                    accuracy((model(*x[p]) > 0).long(), labels(p))
-                    for p in ("dev", "test")
-                ]
-            scores[setting] = found[0], found[1]
-            key = json.dumps([len(rows), seed, pool, C])
-            shares[key] = model.scores.softmax(0).tolist()
+        width = here[0].shape[-1] + here[1].shape[-1]
+        model = MixedRegression(len(which), width)
+        model.fit(*here, labels("train")[rows], C)
+        with torch.no_grad():
+            found = [
+                accuracy((model(*x[p]) > 0).long(), labels(p))
+                for p in ("dev", "test")
+            ]
+        setting = ("pool", pool), ("gamma", gamma), ("C", C)
+        scores[setting] = found[0], found[1]
+        key = json.dumps([len(rows), seed, pool, gamma, C])
+        shares[key] = model.scores.softmax(0).tolist()
     return scores
 
 
-def climb_frozen(
-    name: str, extra: str, which: list[int], stem: str
-) -> tuple[Climb, dict]:
+def climb_frozen(how: tuple, stem: str) -> tuple[Climb, dict]:
     """The climb, and the learnt layer weights of the chosen settings by labels."""
     store = cache_dir() / "runs" / f"{stem}.json"
     kept = store.with_stem(f"{stem} weights")
     shares = read_json(kept) if kept.exists() else {}
 
     def run(rows: Tensor, seed: int) -> Scores:
-        found = run_frozen(name, extra, which, shares, rows, seed)
+        found = run_frozen(how, shares, rows, seed)
         write_atomically(kept, json.dumps(shares) + "\n")
         return found
 
     found = climb(run, store=store)
     weights = {
         n: [
-            shares[json.dumps([n, seed, s["pool"], s["C"]])] for seed in found.seeds
+            shares[json.dumps([n, seed, s["pool"], s["gamma"], s["C"]])]
+            for seed in found.seeds
         ]
         for n, s in found.settings.items()
     }
@@ -324,18 +335,20 @@ def main() -> None:
             ("ELMo untrained, frozen", "random", "random", "random", ""),
             ("word2vec and ELMo, frozen", "frozen", "ELMo", "trained", W2V),
         ):
-            found, weights[name] = climb_frozen(
-                reader, extra, every, f"ladder {name}"
-            )
+            how = reader, extra, every, False
+            found, weights[name] = climb_frozen(how, f"ladder {name}")
             rung(name, way, colour, found)
+        alone, _ = climb_frozen(("trained", W2V, every, True), "ladder w2v alone")
         single = {}
         for name, which in SINGLE.items():
-            found, _ = climb_frozen("trained", "", which, f"ladder ELMo {name}")
+            how = "trained", "", which, False
+            found, _ = climb_frozen(how, f"ladder ELMo {name}")
             single[name] = found.accuracy
-            print(
-                name,
-                {n: round(float(np.mean(a)), 3) for n, a in found.accuracy.items()},
-            )
+            means = {
+                n: round(float(np.mean(a)), 3) for n, a in single[name].items()
+            }
+            print(name, means)
+        keep(word2vec_alone=asdict(alone))
         keep(layer_weights=weights, single_layers=single)
     if only != "frozen":
         text = [s for part in ("dev", "test") for s in ids(part)]
