@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,12 +12,15 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from plm.characters import CharacterConfig, spell
+from plm.data import language_model_text
 from plm.elmo import BiLM, BiLMConfig, ScalarMix, load_bilm, pad, reverse, save_bilm
 from plm.evaluate import perplexity
+from plm.files import read_json
 from plm.leaks import influence
 from plm.softmax import WordSampler
 from plm.vocab import LANGUAGE_MODEL_SPECIALS, Vocab
 
+CHAPTERS = Path(__file__).resolve().parents[1] / "chapters"
 V = 13
 SMALL_CNN = CharacterConfig(d_character=3, filters=((1, 4), (2, 4)), longest=8)
 WORDS = [*LANGUAGE_MODEL_SPECIALS, "a", "film", "about", "king", "of", "spain", "and", "old", "horse", "tail"]
@@ -296,3 +300,36 @@ def test_a_sentence_without_words():
     ids, lengths = pad([[], [5]])
     assert torch.isfinite(model.vectors(ids, lengths)).all()
     assert model.token_log_probs([[], [5]]).shape == (3,)
+
+
+def test_shipped_checkpoint():
+    path = CHAPTERS / "checkpoints" / "elmo.safetensors"
+    stored = read_json(CHAPTERS / "results" / "elmo_pretraining.json")
+    assert path.stat().st_size < 10_000_000
+    model, vocab = load_bilm(path)
+    assert len(vocab) == model.config.vocab_size
+    assert sum(p.numel() for p in model.parameters()) == stored["parameters"]
+    assert vocab.tokens[-len(stored["pairs"]) :] == tuple("|".join(pair) for pair in stored["pairs"])
+    text = language_model_text(1).dev[:1500]
+    n_words = len(vocab) - len(stored["pairs"])
+    for way, backward in (("forward", False), ("backward", True)):
+        found = perplexity(model.token_log_probs([vocab.encode(s) for s in text[:300]], backward, n_words))
+        # 300 sentences are not the dev part; a broken file would be off by far more than the draw of the text.
+        assert abs(np.log(found / stored["dev"][way])) < 0.15
+        rows = [r for r in read_json(CHAPTERS / "results" / "perplexity.json") if r["model"] == f"biLM, {way}"]
+        assert [r["test"] for r in rows] == [stored["test"][way]]
+
+
+def test_shipped_vectors_part_along_the_sense():
+    """The claim of the chapter in small: a play and to play, four against four, nearest by cosine in layer 2."""
+    model, vocab = load_bilm(CHAPTERS / "checkpoints" / "elmo.safetensors")
+    noun = "the play was too long|it is based on a play|a play about love|the original play is better"
+    verb = "they play two lovers|he had to play the villain|she will play his wife|who else could play him"
+    sentences = [s.split() for s in f"{noun}|{verb}".split("|")]
+    layers = model.vectors(*model.pad([vocab.encode(s) for s in sentences]))
+    at = [1 + s.index("play") for s in sentences]
+    x = layers[2, range(8), at]
+    x = F.normalize(x - x.mean(0), dim=-1)
+    nearest = (x @ x.T).fill_diagonal_(-2.0).argmax(1)
+    assert ((nearest < 4) == (torch.arange(8) < 4)).float().mean() >= 0.75
+    assert torch.equal(layers[0, 0, at[0]], layers[0, 4, at[4]])

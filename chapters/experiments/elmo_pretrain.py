@@ -16,10 +16,12 @@ ten thousand.
 
 Writes chapters/checkpoints/elmo.safetensors, chapters/results/elmo_pretraining.json
 and two rows of chapters/results/perplexity.json. With another --name nothing but
-results/NAME.json is written: the small comparison of word table and character CNN,
-both tables and seeds as in the chapter, is
+results/NAME.json is written. The small comparison of word tables and character CNN:
 
-@@RUNS@@
+    C="--words 1000000 --steps 250 --cooldown 120 --report 250"
+    elmo_pretrain.py --name elmo_small_table_tied $C
+    elmo_pretrain.py --name elmo_small_table --untied $C
+    elmo_pretrain.py --name elmo_small_characters --characters $C
 """
 
 import argparse
