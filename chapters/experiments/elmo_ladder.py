@@ -15,9 +15,9 @@ scaled to length 1, all weighing the same or the frequent ones less: the forms t
 word2vec had; or mean and maximum); the task network mixes the layers with learnt
 softmax weights, a logistic regression decides. (Mean and mix commute, so the means
 are computed once. The factor gamma is fixed at 1: the weights of the regression can
-take its part.) Mix and regression are fitted together by L-BFGS. "word2vec and ELMo"
-has the word2vec average beside the mix, gamma chosen on dev; its control is the same
-regression with gamma 0. Single layers are means of words as they are.
+take its part.) Mix and regression are fitted together by L-BFGS. "word2vec and
+ELMo" has the word2vec average beside the mix, gamma chosen on dev; its control is
+the same regression with gamma 0. Single layers are means of words as they are.
 ULMFiT: stage 1 is the pretrained biLM; stage 2 trains it on as a language model on
 the sentences of the Rotten Tomatoes training part, without labels; stage 3 trains
 the classifier. Three seeds, and a learning rate chosen on the dev part for every
