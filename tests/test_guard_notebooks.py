@@ -90,6 +90,8 @@ BAD_CELLS = {
     "absolute path 'site-packages": code("f()", printed("lib/python3.11/site-packages/torch")),
     "residue": code("f()", printed("100%|██████████| 3/3 [00:00<00:00, 9.1it/s]")),
     "residue 'at 0x": code("f()", shown("<plm.Model at 0x7f3a12bc0d50>")),
+    "'@@TEXT@@' was left behind": code("plot()", picture(), mystnb={"image": {"alt": ALT + " @@TEXT@@"}}),
+    "'TODO' was left behind": code("f()  # TODO an assertion"),
     "volatile metadata 'execution'": code("f()", execution={"iopub.execute_input": "2024"}),
     "volatile metadata 'collapsed'": code("f()", collapsed=True),
     "unknown tag 'hide-inputs'": code("f()", tags=("hide-inputs",)),

@@ -17,6 +17,7 @@ from nbformat import NotebookNode
 from book.cells import asserts, call_name, chapters, code_cells, output_texts, read, syntax, tags
 from book.pages import math_faults
 from book.pictures import alt_text_faults, html_image_faults, widget_faults
+from book.prose import LEFTOVER
 
 MAX_BYTES = 1_500_000
 MAX_LINES = 30
@@ -109,6 +110,15 @@ def path_faults(nb: NotebookNode) -> list[str]:
             ]
     hits = ABSOLUTE_PATH.finditer(json.dumps(nb.metadata))
     return faults + [f"metadata: absolute path {hit[0][:80]!r}; use a relative one" for hit in hits]
+
+
+def leftover_faults(nb: NotebookNode) -> list[str]:
+    """No control character and no note of things to do in code, captions and alternative texts (`book.prose` reads the rest)."""
+    return [
+        f"cell {n}: {hit[0]!r} was left behind; finish the line or remove it"
+        for n, cell in code_cells(nb)
+        for hit in LEFTOVER.finditer(cell.source + json.dumps(cell.metadata.get("mystnb", {}), ensure_ascii=False))
+    ]
 
 
 def format_faults(nb: NotebookNode) -> list[str]:
@@ -222,6 +232,7 @@ RULES: list[Callable[[NotebookNode], list[str]]] = [
     error_faults,
     saved_output_faults,
     path_faults,
+    leftover_faults,
     format_faults,
     tag_faults,
     ignored_output_faults,

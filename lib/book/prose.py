@@ -28,6 +28,8 @@ EXTERNAL = re.compile(r"[a-z][a-z0-9+.-]*:|//", ANY_CASE)
 LABEL_ROLES = {"ref", "numref", "eq", "prf:ref"}
 GENERATED = {"genindex", "search"}
 
+# What an editor leaves behind: a control character (an escape such as \b that a program swallowed), a note to fill in later.
+LEFTOVER = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffd]|@@(?:[A-Z_]*@@)?|\b(?:TODO|FIXME|XXX)\b")
 EMOJI = "\u2705\u2728\u274c\u2757\u26a0\U0001f300-\U0001faff"
 BANNED = re.compile(
     rf"\b(?:simply|obviously|powerful(?:ly)?|revolutionary)\b|[a-z]!(?=\s|$)|[{EMOJI}]", LINES | ANY_CASE
@@ -196,13 +198,20 @@ def voice_faults(page: Page) -> list[str]:
     ]
 
 
+def leftover_faults(page: Page) -> list[str]:
+    """No control character and no note of things to do."""
+    found = ((place, match) for place, match in page.find(LEFTOVER, ignore=re.compile(r"(?!)")))
+    return [f"{place}: {match[0]!r} was left behind; finish the line or remove it" for place, match in found]
+
+
 def _line(match: re.Match[str]) -> str:
     return match.string[match.string.rfind("\n", 0, match.start()) + 1 :].partition("\n")[0]
 
 
 def prose_faults(page: Page, book: list[Page], bib: str, terms: set[str]) -> list[str]:
     """All faults of one page, each as "file: cell N, line M: what is wrong; what to do"."""
-    return citation_faults(page, bib) + term_faults(page, terms) + reference_faults(page, book) + voice_faults(page)
+    faults = citation_faults(page, bib) + term_faults(page, terms) + reference_faults(page, book)
+    return faults + voice_faults(page) + leftover_faults(page)
 
 
 def book_faults(folder: Path = ROOT / "chapters") -> list[str]:
