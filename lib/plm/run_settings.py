@@ -1,0 +1,116 @@
+"""How a pretraining run goes: its settings, how far it is, and whether a stored one is the same run."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from plm.schedules import schedule
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a run goes; what it learns is the task's."""
+
+    steps: int  # updates in all
+    lr: float = 1e-3  # the highest learning rate
+    schedule: str = "cosine"  # cosine, linear, cooldown or constant: see plm.schedules
+    warmup: int = 0  # updates over which the rate rises
+    cooldown: int = 0  # updates over which it falls at the end, for the shape "cooldown"
+    floor: float = 0.1  # the last rate, as a share of the highest
+    accumulate: int = 1  # micro-batches per update and process: a big batch in little memory
+    clip: float | None = 1.0  # bound on the norm of the gradient
+    weight_decay: float = 0.1  # on matrices only
+    beta1: float = 0.9
+    beta2: float = 0.95
+    eps: float = 1e-8
+    precision: str | None = None  # "no", "bf16" or "fp16"; None: as `accelerate launch` was told, else "no"
+    seed: int = 0  # of dropout and whatever else the model draws
+    cpu: bool = False  # stay on the CPU even if there is a GPU
+    workers: int = 0  # processes that prepare batches
+    log_every: int = 10  # steps between rows of train.csv
+    evaluate_every: int = 500  # steps between evaluations; after the last step there is always one
+    save_minutes: float = 3.0  # between states on disk; 0: after every step
+    tensorboard: bool = False  # also write event files for TensorBoard
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "accumulate", "log_every", "evaluate_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        for name in ("weight_decay", "workers", "save_minutes"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must be at least 0, not {getattr(self, name)}")
+        if not 0 < self.lr < math.inf or not (self.clip is None or self.clip > 0):
+            raise ValueError(f"lr and clip must be above 0; got {self.lr} and {self.clip}")
+        if self.precision not in (None, "no", "bf16", "fp16"):
+            raise ValueError(f'precision is "no", "bf16" or "fp16", not {self.precision!r}')
+        self.rate(0)
+
+    def rate(self, step: int) -> float:
+        """The learning rate of an update."""
+        return self.lr * schedule(self.schedule, self.steps, self.warmup, self.cooldown, self.floor)(step)
+
+
+# What may change when a run goes on: it touches no update. (More steps: only if no update done would have been another.)
+FREE = {"steps", "workers", "log_every", "evaluate_every", "save_minutes", "tensorboard", "cpu", "accumulate"}
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is."""
+
+    step: int = 0  # updates done
+    tokens: int = 0  # read so far, by all processes
+    seconds: float = 0.0  # of training, evaluation included, over all starts
+    cpu_seconds: float = 0.0  # the same for the main process's CPU time
+    best: float | None = None
+    best_step: int | None = None
+
+
+def decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """Parameters in two groups: matrices, which decay, and the rest: biases, norms, and tables of vectors, which do not.
+
+    By shape and type, never by name; a tied table counts as a table. Each trainable parameter stands in exactly one group.
+    """
+    tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)}
+    groups: tuple[list[nn.Parameter], list[nn.Parameter]] = ([], [])
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            groups[parameter.ndim >= 2 and id(parameter) not in tables].append(parameter)
+    rest, matrices = groups
+    both = ({"params": matrices, "weight_decay": weight_decay}, {"params": rest, "weight_decay": 0.0})
+    return [group for group in both if group["params"]]
+
+
+def check_same(path: Path, facts: Mapping[str, Any], identity: Mapping[str, Any], settings: Settings) -> None:
+    """Refuse the state of another run: `facts` is what `save_state` stored, the rest what this run wants to be."""
+    old, new = facts["identity"], _plain(identity)
+    different = [name for name in sorted(old | new) if old.get(name) != new.get(name)]
+    if different:
+        name = different[0]
+        raise ValueError(
+            f"{path} is of a run with another {name}: {_shown(old, new, name)}. Give that value, or another folder"
+        )
+    step, before = facts["progress"]["step"], Settings(**facts["settings"])
+    if step > settings.steps or any(before.rate(s) != settings.rate(s) for s in range(step)):
+        raise ValueError(
+            f"{path} has done {step} updates of a run planned for {before.steps}: with {settings.steps} "
+            "steps their learning rates would have been others. Give the old number, or another folder"
+        )
+
+
+def _plain(value: Any) -> Any:
+    return json.loads(json.dumps(value))  # tuples as lists, as they come back from a file
+
+
+def _shown(old: Mapping[str, Any], new: Mapping[str, Any], name: str) -> str:
+    """Both values; of a dictionary only the entries that differ."""
+    a, b = old.get(name), new.get(name)
+    if isinstance(a, dict) and isinstance(b, dict):
+        keys = [key for key in sorted(a | b) if a.get(key) != b.get(key)]
+        return ", ".join(f"{key} was {a.get(key)!r} and is now {b.get(key)!r}" for key in keys)
+    return f"it was {a!r} and is now {b!r}"
