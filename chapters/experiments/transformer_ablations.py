@@ -4,12 +4,12 @@ Command: python chapters/experiments/transformer_ablations.py
 Budget: about 15 minutes on one core; it may be stopped and started again.
 
 A small model (3 layers per stack, d_model 48, no dropout) on the training phrases
-of at most 12 characters. Each arm changes one thing. Its learning rate is the better
-of two by the loss on dev (seed 0); then two more seeds with that rate. Each run
-makes 600 updates of 32 phrases. Without warm-up the rate starts at its peak and
+of at most 12 characters. Each arm changes one thing. Its learning rate is the
+better of two by the loss on dev (seed 0); then two more seeds with that rate. Each
+run makes 600 updates of 32 phrases. Without warm-up the rate starts at its peak and
 falls in the same line. The arm "no mask" is trained on what it may not see at test
-time, so its rate is chosen by the same loss as the others': measured without a mask,
-it says little, and the exact matches say the rest.
+time, so its rate is chosen by the same loss as the others': measured without a
+mask, it says little, and the exact matches say the rest.
 
 Writes chapters/results/transformer_ablations.json: per arm the runs, with the share
 of 400 dev phrases that came out exactly, the losses on the way and at the end.
