@@ -19,6 +19,7 @@ from plm.attention import (
     attend,
     attention_weights,
     causal_mask,
+    keep_weights,
     masked_softmax,
     padding_mask,
 )
@@ -376,3 +377,59 @@ def test_bad_input_is_named():
         MultiHeadAttention(12, 3, bias=False).load_torch(multi_head()[1])
     with pytest.raises(ValueError, match=r"q must be \(B, T, 4\)"):
         BahdanauAttention(4, 4, 2)(torch.randn(1, 2, 3), torch.randn(1, 2, 4), torch.randn(1, 2, 4))
+
+
+# --- the weights on request ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [*MASKS, "the word causal"])
+@pytest.mark.parametrize("rate", [0.0, 0.3])
+def test_with_and_without_its_weights_attention_gives_the_same(name, rate):
+    torch.manual_seed(0)
+    layer = MultiHeadAttention(H * D, H, dropout=rate).double().eval()
+    mask = "causal" if name == "the word causal" else MASKS[name]
+    x = torch.randn(B, T, H * D, dtype=torch.float64, requires_grad=True)
+    leaves = [x, *layer.parameters()]
+    kept, weights = layer(x, mask=mask)
+    with keep_weights(layer, False):
+        dropped, nothing = layer(x, mask=mask)
+    assert weights.shape == (B, H, T, T) and nothing is None
+    assert layer.keep_weights
+    assert_close(dropped, kept)
+    for a, b in zip(gradients([dropped], leaves), gradients([kept], leaves)):
+        assert_close(a, b)
+    if name == "the word causal":
+        assert_close(weights, layer(x, mask=causal_mask(T))[1])
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("steps", [[1, 1, 1, 1, 1], [2, 3], [4, 1]])
+def test_a03_the_word_causal_counts_from_the_last_key(kept, steps):
+    torch.manual_seed(0)
+    layer = MultiHeadAttention(H * D, H).double()
+    x, cache = torch.randn(B, T, H * D, dtype=torch.float64), KVCache()
+    wanted, _ = layer(x, mask=causal_mask(T))
+    with keep_weights(layer, kept):
+        found = torch.cat([layer(piece, mask="causal", cache=cache)[0] for piece in x.split(steps, 1)], 1)
+    assert_close(found, wanted)
+
+
+def test_keep_weights_reaches_all_layers_and_is_undone_after_an_error():
+    layers = nn.Sequential(MultiHeadAttention(4, 2), MultiHeadAttention(4, 2))
+    layers[1].keep_weights = False
+    with pytest.raises(ZeroDivisionError), keep_weights(layers):
+        assert all(layer.keep_weights for layer in layers)
+        1 / 0
+    assert [layer.keep_weights for layer in layers] == [True, False]
+
+
+def test_masks_are_checked_without_weights_too():
+    layer, x = MultiHeadAttention(4, 2), torch.randn(1, 3, 4)
+    for kept in (True, False):
+        with keep_weights(layer, kept):
+            with pytest.raises(ValueError, match="\"causal\" or None; got 'full'"):
+                layer(x, mask="full")
+            with pytest.raises(TypeError, match="bool tensor"):
+                layer(x, mask=torch.zeros(3, 3))
+            with pytest.raises(ValueError, match="does not broadcast"):
+                layer(x, mask=torch.ones(2, 3, dtype=torch.bool))

@@ -1,0 +1,447 @@
+"""plm.pretrain: killed at any moment it goes on bit for bit; two processes and accumulation equal one big batch."""
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import socket
+import struct
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from accelerate.state import AcceleratorState
+from safetensors.torch import load_file
+from tiny_task import TinyLM, TinyTask
+from torch import nn
+from torch.testing import assert_close
+
+from plm import pretrain as engine
+from plm import run_files, run_log
+from plm.pretrain import Settings, pretrain, seed_of
+from plm.run_log import Log, read_log
+from plm.run_settings import decay_groups
+from plm.train import load_checkpoint
+
+SETTINGS = Settings(steps=24, lr=0.02, warmup=3, accumulate=2, log_every=1, evaluate_every=7, save_minutes=0.0)
+TIMES = {"seconds", "cpu_seconds", "tokens_per_second"}
+fork = multiprocessing.get_context("fork")
+
+
+def what_a_run_leaves(folder):
+    """Everything that must be the same however often the run was killed: tensors of all files, logs without times."""
+    files = {name: load_file(folder / f"{name}.safetensors") for name in ("last", "best", "model")}
+    rows = {name: read_log(folder / f"{name}.csv") for name in ("train", "eval")}
+    return files, {name: [{k: v for k, v in r.items() if k not in TIMES} for r in log] for name, log in rows.items()}
+
+
+def assert_same_run(folder, other):
+    (files, logs), (other_files, other_logs) = what_a_run_leaves(folder), what_a_run_leaves(other)
+    assert logs == other_logs
+    for name in files:
+        assert files[name].keys() == other_files[name].keys()
+        assert all(torch.equal(t, other_files[name][key]) for key, t in files[name].items()), name
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The run that nobody disturbed."""
+    folder = tmp_path_factory.mktemp("whole")
+    pretrain(TinyTask(), folder, SETTINGS)
+    return folder
+
+
+def in_a_child(do, *args):
+    """Run `do` in a forked process and return its exit code: -9 if it was killed."""
+    child = fork.Process(target=do, args=args)
+    child.start()
+    child.join(60)
+    return child.exitcode
+
+
+def kill_at(event):
+    """Kill this process, with no chance to tidy up, when its `event`-th disk or task operation is about to happen."""
+    left = event
+
+    def dying(do):
+        def counted(*args, **kwargs):
+            nonlocal left
+            left -= 1
+            if left < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return do(*args, **kwargs)
+
+        return counted
+
+    for name in ("batch", "losses", "evaluate", "save"):
+        setattr(TinyTask, name, dying(getattr(TinyTask, name)))
+    for name in ("replace", "fsync"):
+        setattr(os, name, dying(getattr(os, name)))
+    run_files.save_file = dying(half_a_file)
+
+
+def half_a_file(tensors, path, metadata, whole_file=run_files.save_file):
+    """What a process that dies while it writes leaves behind, most of the time."""
+    whole_file(tensors, path, metadata)
+    if random.SystemRandom().random() < 0.2:
+        path.write_bytes(path.read_bytes()[:1000])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def doomed(folder, event, settings):
+    kill_at(event)
+    pretrain(TinyTask(), folder, settings)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_killed_at_any_operation_it_goes_on_bit_for_bit(whole, tmp_path, seed):
+    rng, kills = random.Random(seed), 0
+    while (code := in_a_child(doomed, tmp_path, rng.randrange(5, 90), SETTINGS)) != 0:
+        assert code == -signal.SIGKILL
+        kills += 1
+        assert kills < 60
+    assert kills >= 5
+    assert_same_run(tmp_path, whole)
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".") and path.name != ".lock"]
+
+
+def test_killed_from_outside_with_states_that_lie_several_steps_back(whole, tmp_path):
+    rng, settings, kills = random.Random(2), replace(SETTINGS, save_minutes=0.0005), 0
+    for _ in range(6):
+        child = fork.Process(target=pretrain, args=(TinyTask(), tmp_path, settings))
+        child.start()
+        time.sleep(rng.uniform(0.02, 0.3))
+        child.kill()
+        child.join()
+        kills += child.exitcode == -signal.SIGKILL
+    pretrain(TinyTask(), tmp_path, settings)
+    assert kills >= 2
+    assert_same_run(tmp_path, whole)
+
+
+def stopped_politely(folder):
+    task, losses = TinyTask(), TinyTask.losses
+
+    def losses_with_signal(model, batch):
+        task.calls = getattr(task, "calls", 0) + 1
+        if task.calls == 9:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return losses(task, model, batch)
+
+    task.losses = losses_with_signal
+    progress = pretrain(task, folder, replace(SETTINGS, save_minutes=60))
+    os._exit(progress.step)
+
+
+def test_a_polite_signal_ends_the_step_and_saves(whole, tmp_path):
+    assert in_a_child(stopped_politely, tmp_path) == 6  # the signal came in step 5, and was seen before the next
+    pretrain(TinyTask(), tmp_path, SETTINGS)
+    assert_same_run(tmp_path, whole)
+
+
+def test_batches_prepared_by_other_processes_are_the_same(whole, tmp_path):
+    pretrain(TinyTask(), tmp_path, replace(SETTINGS, workers=1))
+    assert_same_run(tmp_path, whole)
+
+
+def test_the_model_learns_and_the_best_is_kept(whole):
+    rows = read_log(whole / "eval.csv")
+    assert [row["step"] for row in rows] == [7, 14, 21, 24]
+    assert rows[-1]["loss"] < 0.8 * rows[0]["loss"]
+    state, config = load_checkpoint(whole / "best.safetensors")
+    model = TinyLM()
+    model.load_state_dict(state)
+    assert config == {"kind": "tiny"}
+    assert TinyTask().evaluate(model.eval())["loss"] == min(row["loss"] for row in rows)
+
+
+# --- states that are refused ----------------------------------------------------------------------------------------
+
+
+def refused(folder, words, settings=SETTINGS, **task):
+    """`pretrain` gives up with these words, and every file is still what it was."""
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(ValueError, match=words):
+        pretrain(TinyTask(**task), folder, settings)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.fixture
+def copy(whole, tmp_path):
+    for path in whole.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    return tmp_path
+
+
+def test_a_truncated_damaged_or_foreign_state_is_refused_and_nothing_is_lost(copy, whole):
+    path = copy / "last.safetensors"
+    content = path.read_bytes()
+    size = 8 + struct.unpack("<Q", content[:8])[0]
+    flipped = bytearray(content)
+    flipped[size + 7] ^= 1
+    for damage, words in (
+        (content[:-100], "truncated"),
+        (content[:5], "truncated"),
+        (b"", "truncated"),
+        (bytes(flipped), "checksum"),
+        (b"PK\x03\x04 a zip file of torch.save", "no safetensors"),
+        ((whole / "model.safetensors").read_bytes(), "not the state of a run"),
+    ):
+        path.write_bytes(damage)
+        refused(copy, words)
+
+
+def test_the_state_of_another_run_is_refused(copy):
+    refused(copy, "another lr: it was 0.02 and is now 0.01", replace(SETTINGS, lr=0.01))
+    refused(copy, "another task: batch_size was 4 and is now 5", batch_size=5)
+    refused(copy, "another micro_batches: it was 2 and is now 1", replace(SETTINGS, accumulate=1))
+    refused(copy, "planned for 24.*with 30 steps", replace(SETTINGS, steps=30))
+
+
+def test_a_state_of_another_model_is_refused(copy):
+    task = TinyTask()
+    task.model.extra = nn.Linear(1, 1)
+    with pytest.raises(ValueError, match=r"another model.*extra"):
+        pretrain(task, copy, SETTINGS)
+
+
+def test_a_run_whose_rate_has_not_fallen_may_be_given_more_steps(tmp_path):
+    short = replace(SETTINGS, steps=12, schedule="cooldown", cooldown=4, evaluate_every=100)
+    longer = replace(short, steps=20)
+
+    class StopError(Exception):
+        pass
+
+    def stop(line):
+        raise StopError
+
+    pretrain(TinyTask(), tmp_path / "straight", longer)
+    task = TinyTask()
+    task.batch = lambda k, batch=task.batch: batch(k) if k < 14 else stop("")
+    with pytest.raises(StopError):
+        pretrain(task, tmp_path / "extended", short)
+    pretrain(TinyTask(), tmp_path / "extended", longer)
+    assert_same_run(tmp_path / "straight", tmp_path / "extended")
+    with pytest.raises(ValueError, match="planned for 20"):
+        pretrain(TinyTask(), tmp_path / "extended", short)
+
+
+def test_a_second_run_in_the_same_folder_is_refused(tmp_path):
+    with run_files.only_one_run(tmp_path, True), pytest.raises(ValueError, match="another run is writing"):
+        pretrain(TinyTask(), tmp_path, SETTINGS)
+
+
+def test_d06_the_state_runs_no_code(copy):
+    """The header is JSON, the body numbers; a pickle in its place is refused unread."""
+    import pickle
+
+    class Marker:
+        def __reduce__(self):
+            return Path.touch, (copy / "ran",)
+
+    (copy / "last.safetensors").write_bytes(pickle.dumps(Marker()))
+    with pytest.raises(ValueError, match="no safetensors"):
+        pretrain(TinyTask(), copy, SETTINGS)
+    assert not (copy / "ran").exists()
+
+
+# --- many processes, many micro-batches -----------------------------------------------------------------------------
+
+
+def one_of_two(rank, port, folder, task, settings):
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", MASTER_PORT=str(port))
+    os.environ.update(MASTER_ADDR="127.0.0.1", OMP_NUM_THREADS="1", ACCELERATE_USE_CPU="true")
+    AcceleratorState._reset_state(True)
+    pretrain(task, folder, settings)
+    if rank:
+        (folder / "rank1.json").write_text(json.dumps({n: t.sum().item() for n, t in task.model.state_dict().items()}))
+
+
+def on_two_processes(folder, task, settings):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    children = [fork.Process(target=one_of_two, args=(rank, port, folder, task, settings)) for rank in (0, 1)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join(60)
+    assert [child.exitcode for child in children] == [0, 0]
+
+
+def losses_of(folder):
+    columns = ("loss", "next", "last", "grad_norm", "tokens")
+    return torch.tensor([[row[c] for c in columns] for row in read_log(folder / "train.csv")], dtype=torch.float64)
+
+
+def test_d01_two_processes_and_two_micro_batches_equal_one_batch_of_double_size(tmp_path):
+    """Rows have different lengths: a mean of means would give another curve."""
+    calm = {"dropout": 0.0, "noise": 0.0}
+    single = replace(SETTINGS, accumulate=1)
+    pretrain(TinyTask(**calm, batch_size=8), tmp_path / "big", single)
+    pretrain(TinyTask(**calm, batch_size=4), tmp_path / "accumulated", replace(single, accumulate=2))
+    on_two_processes(tmp_path / "two", TinyTask(**calm, batch_size=4), single)
+    big = losses_of(tmp_path / "big")
+    for other in ("accumulated", "two"):
+        assert_close(losses_of(tmp_path / other), big, rtol=2e-5, atol=2e-6)
+        assert_close(
+            load_file(tmp_path / other / "model.safetensors"), load_file(tmp_path / "big" / "model.safetensors")
+        )
+    # Both processes end with the same weights, and the run can go on in one process that accumulates.
+    ours, theirs = TinyTask(**calm), json.loads((tmp_path / "two" / "rank1.json").read_text())
+    pretrain(ours, tmp_path / "two", SETTINGS)
+    assert {name: t.sum().item() for name, t in ours.model.state_dict().items()} == theirs
+
+
+def test_two_processes_go_on_bit_for_bit_with_dropout_of_their_own(tmp_path):
+    settings = replace(SETTINGS, steps=8, accumulate=1, schedule="constant")
+    on_two_processes(tmp_path / "straight", TinyTask(), settings)
+    on_two_processes(tmp_path / "halting", TinyTask(), replace(settings, steps=5))
+    on_two_processes(tmp_path / "halting", TinyTask(), settings)
+    (files, logs), (other_files, other_logs) = (what_a_run_leaves(tmp_path / name) for name in ("straight", "halting"))
+    assert logs["train"] == other_logs["train"]
+    assert all(torch.equal(t, other_files["last"][name]) for name, t in files["last"].items())
+
+
+def test_d01_numbers_by_hand(tmp_path):
+    """Micro-batches with token losses [4] and [0, 0, 0]: the mean is 1, the mean of means 2."""
+
+    class Four(TinyTask):
+        def batch(self, k):
+            return {"ids": torch.zeros(1, 1), "scale": torch.tensor([4.0] if k % 2 == 0 else [0.0, 0.0, 0.0])}
+
+        def counts(self, batch):
+            return {"tokens": 1, "next": len(batch["scale"])}
+
+        def losses(self, model, batch):
+            return {"next": (batch["scale"] * (1 + model.head.bias[0])).sum()}
+
+        def evaluate(self, model):
+            return {"loss": 0.0}
+
+    task = Four()
+    nn.init.zeros_(task.model.head.bias)
+    pretrain(task, tmp_path, replace(SETTINGS, steps=1, warmup=0))
+    row = read_log(tmp_path / "train.csv")[0]
+    assert (row["loss"], row["grad_norm"]) == (1.0, 1.0)
+
+
+# --- the parts ------------------------------------------------------------------------------------------------------
+
+
+def test_bfloat16_and_the_same_process_afterwards_in_float32(tmp_path):
+    progress = pretrain(TinyTask(dropout=0.0, noise=0.0), tmp_path / "bf16", replace(SETTINGS, precision="bf16"))
+    pretrain(TinyTask(dropout=0.0, noise=0.0), tmp_path / "fp32", SETTINGS)
+    half, full = losses_of(tmp_path / "bf16"), losses_of(tmp_path / "fp32")
+    assert progress.step == 24
+    assert not torch.equal(half, full)
+    assert_close(half[:, 0], full[:, 0], rtol=0.1, atol=0.1)
+    with pytest.raises(ValueError, match="another precision: it was 'bf16' and is now 'no'"):
+        pretrain(TinyTask(dropout=0.0, noise=0.0), tmp_path / "bf16", SETTINGS)
+
+
+def test_a_loss_that_is_not_finite_stops_at_once_and_the_last_good_state_stays(tmp_path):
+    task = TinyTask()
+    task.losses = lambda model, batch: {
+        n: v * (float("nan") if task.steps_done() else 1) for n, v in TinyTask.losses(task, model, batch).items()
+    }
+    task.steps_done = lambda: (tmp_path / "train.csv").exists() and len(read_log(tmp_path / "train.csv")) >= 4
+    with pytest.raises(FloatingPointError, match="at step 4: try a smaller lr"):
+        pretrain(task, tmp_path, SETTINGS)
+    assert run_files.load_state(tmp_path / "last.safetensors")[1]["progress"]["step"] == 4
+    task = TinyTask()
+    task.evaluate = lambda model: {"loss": float("nan")}
+    with pytest.raises(FloatingPointError, match="evaluation after step 7 gave NaN"):
+        pretrain(task, tmp_path / "other", SETTINGS)
+
+
+def test_d08_only_matrices_decay_and_each_parameter_is_in_one_group():
+    from plm.elmo import BiLM, BiLMConfig
+    from plm.layers import Encoder, LayerConfig
+    from plm.recurrent import RecurrentLM, RecurrentLMConfig
+
+    models = [TinyLM(), BiLM(BiLMConfig(20, 8, 16)), BiLM(BiLMConfig(20, 8, 16, tied=True))]
+    models += [RecurrentLM(RecurrentLMConfig(20, "lstm", 8, 8)), Encoder(LayerConfig(d_model=8, n_heads=2, d_ff=16))]
+    for model in models:
+        matrices, rest = decay_groups(model, 0.1)
+        assert (matrices["weight_decay"], rest["weight_decay"]) == (0.1, 0.0)
+        both = [id(p) for group in (matrices, rest) for p in group["params"]]
+        assert len(both) == len(set(both))
+        assert set(both) == {id(p) for p in model.parameters()}
+        tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
+        assert all(p.ndim >= 2 and id(p) not in tables for p in matrices["params"])
+        assert all(p.ndim == 1 or id(p) in tables for p in rest["params"])
+        assert matrices["params"]
+        assert rest["params"]
+    frozen = TinyLM()
+    frozen.hidden.requires_grad_(False)
+    assert len(decay_groups(frozen, 0.1)) == 1
+
+
+def test_frozen_parameters_stay(tmp_path):
+    task = TinyTask()
+    task.model.hidden.requires_grad_(False)
+    before = task.model.hidden.weight.clone()
+    pretrain(task, tmp_path, replace(SETTINGS, steps=3, warmup=0))
+    assert torch.equal(task.model.hidden.weight, before)
+    assert task.model.training
+
+
+def test_seeds_are_unrelated():
+    seeds = {seed_of(a, b, c) for a in range(4) for b in range(40) for c in range(4)}
+    assert len(seeds) == 4 * 40 * 4
+    assert all(0 <= seed < 2**32 for seed in seeds)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"steps": 0}, "steps must be at least 1"),
+        ({"accumulate": 0}, "accumulate"),
+        ({"lr": 0.0}, "lr and clip"),
+        ({"lr": float("nan")}, "lr and clip"),
+        ({"clip": -1.0}, "lr and clip"),
+        ({"precision": "int8"}, "precision is"),
+        ({"schedule": "sine"}, "schedule is one of"),
+        ({"warmup": 99}, "do not fit"),
+        ({"workers": -1}, "workers"),
+    ],
+)
+def test_bad_settings_are_named(change, words):
+    with pytest.raises(ValueError, match=words):
+        replace(SETTINGS, **change)
+
+
+def test_a_log_keeps_every_digit_and_forgets_what_will_be_measured_again(tmp_path):
+    path = tmp_path / "train.csv"
+    log = Log(path, 0)
+    rows = [{"step": i, "loss": 1 / (i + 3), "big": 1e22} for i in range(5)]
+    for row in rows:
+        log.write(row)
+    assert read_log(path) == rows
+    with pytest.raises(ValueError, match="columns"):
+        log.write({"step": 6})
+    with open(path, "a") as file:
+        file.write("5,0.1")  # cut short by a kill
+    assert read_log(path) == rows
+    again = Log(path, 2)
+    again.write(rows[3])
+    assert read_log(path) == rows[:4]
+
+
+def test_tensorboard_on_request(tmp_path):
+    pretrain(TinyTask(), tmp_path, replace(SETTINGS, steps=3, warmup=0, tensorboard=True))
+    assert list((tmp_path / "tensorboard").iterdir())
+
+
+def test_lines_of_progress_say_speed_and_time_left(tmp_path):
+    lines = []
+    pretrain(TinyTask(), tmp_path, replace(SETTINGS, steps=3, warmup=0), echo=lines.append)
+    assert "tokens/s" in lines[0]
+    assert lines[0].endswith("left")
+    assert lines[-1].startswith("step 3: loss ")
+    assert run_log.hours(3725) == "1:02:05"
+    assert engine.Settings is Settings
