@@ -2,8 +2,9 @@
 ULMFiT.
 
 Command: python chapters/experiments/elmo_ladder.py
-Budget: about 35 minutes on one core; finished runs are kept, so an interrupted
-run goes on.
+then: python chapters/experiments/elmo_ladder.py --only "many labels"
+Budget: about 25 and 10 minutes on one core; finished runs are kept, so an
+interrupted run goes on.
 
 Needs chapters/checkpoints/elmo.safetensors and word2vec_5m_vectors.safetensors.
 Writes rungs into chapters/results/ladder.json and the rest into
@@ -344,7 +345,7 @@ def tuned_rungs(which: tuple[int, ...]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--only", choices=("frozen", "tuned"))
+    parser.add_argument("--only", choices=("frozen", "tuned", "many labels"))
     only = parser.parse_args().only
     torch.set_num_threads(1)
     path = RESULTS / "elmo_ladder.json"
@@ -356,7 +357,7 @@ def main() -> None:
         write_atomically(path, json.dumps(result, indent=1) + "\n")
 
     every = [0, 1, 2]
-    if only != "tuned":
+    if only in (None, "frozen"):
         weights = {}
         for name, way, colour, reader, extra in (
             ("ELMo, frozen", "frozen", "ELMo", "trained", ""),
@@ -378,7 +379,7 @@ def main() -> None:
             print(name, means)
         keep(word2vec_alone=asdict(alone))
         keep(layer_weights=weights, single_layers=single)
-    if only != "frozen":
+    if only in (None, "tuned"):
         text = [s for part in ("dev", "test") for s in ids(part)]
         keep(
             rotten_tomatoes_perplexity={
@@ -398,7 +399,8 @@ def main() -> None:
             ablation_settings={arm: c.settings[500] for arm, c in ablation.items()},
             ablation_seeds=list(TUNING_SEEDS),
         )
-        tuned_rungs(tuple(PASSES))  # the longest runs last
+    if only == "many labels":  # the longest runs, by themselves
+        tuned_rungs(tuple(PASSES))
 
 
 if __name__ == "__main__":
