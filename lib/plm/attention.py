@@ -5,9 +5,15 @@ Every mask in this module is boolean and True means "may look", as in torch's `s
 """
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+
+Mask = Tensor | Literal["causal"] | None
 
 
 def masked_softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -95,6 +101,7 @@ class MultiHeadAttention(nn.Module):
 
     d_memory: width of the vectors looked at, if it is not d_model. dropout: on the weights, in training only.
     bias: whether the four projections have one. Vaswani et al. 2017, section 3.2.2.
+    Without `keep_weights` the weights are not returned, and torch's fused kernel, which never stores them, may do the work.
     """
 
     def __init__(
@@ -106,6 +113,7 @@ class MultiHeadAttention(nn.Module):
                 f"d_model must be a multiple of n_heads: {d_model} numbers do not split over {n_heads} heads"
             )
         self.n_heads, self.d_model = n_heads, d_model
+        self.keep_weights = True
         d_memory = d_memory or d_model
         self.w_q = nn.Linear(d_model, d_model, bias)
         self.w_k = nn.Linear(d_memory, d_model, bias)
@@ -118,14 +126,15 @@ class MultiHeadAttention(nn.Module):
                 nn.init.zeros_(layer.bias)
 
     def forward(
-        self, x: Tensor, memory: Tensor | None = None, mask: Tensor | None = None, cache: KVCache | None = None
-    ) -> tuple[Tensor, Tensor]:
+        self, x: Tensor, memory: Tensor | None = None, mask: Mask = None, cache: KVCache | None = None
+    ) -> tuple[Tensor, Tensor | None]:
         """x: (B, T_q, d_model) asks. memory: (B, T_k, d_memory) is looked at; left out, x looks at itself.
 
-        mask: bool, (T_q, T_k), (B, T_q or 1, T_k), or (B, n_heads or 1, T_q or 1, T_k); True means "may look".
+        mask: bool, (T_q, T_k), (B, T_q or 1, T_k), or (B, n_heads or 1, T_q or 1, T_k); True means "may look". "causal"
+        stands for `causal_mask(T_q, T_k)`, which then need not be made.
         cache: for decoding step by step. Without memory the new keys and values are appended, and x looks at all so far
         (T_k counts them); with memory they are computed at the first call and then kept, whatever memory is passed.
-        Returns (B, T_q, d_model) and the weights (B, n_heads, T_q, T_k), as they are before dropout.
+        Returns (B, T_q, d_model) and the weights (B, n_heads, T_q, T_k), as they are before dropout, or None.
         """
         check_input(x, self.d_model, "x")
         if memory is not None:
@@ -138,10 +147,27 @@ class MultiHeadAttention(nn.Module):
             k, v = self.split(self.w_k(source)), self.split(self.w_v(source))
             if cache is not None:
                 k, v = cache.extend(k, v)
-        if mask is not None and mask.ndim == 3:
+        if isinstance(mask, Tensor) and mask.ndim == 3:
             mask = mask[:, None]  # the same for all heads
-        weights = attention_weights(q, k, mask)
-        return self.w_o(self.merge(self.drop(weights) @ v)), weights
+        y, weights = self.average(q, k, v, mask)
+        return self.w_o(self.merge(y)), weights
+
+    def average(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> tuple[Tensor, Tensor | None]:
+        """The heads' averages (B, n_heads, T_q, d_head), and the weights if they are kept. Two ways to the same numbers."""
+        T_q, T_k = q.shape[2], k.shape[2]
+        square = isinstance(mask, str) and T_q == T_k and not self.keep_weights
+        if isinstance(mask, str):
+            if mask != "causal":
+                raise ValueError(f'a mask is a bool tensor, "causal" or None; got {mask!r}')
+            mask = None if square or T_q == 1 else causal_mask(T_q, T_k, q.device)
+        if self.keep_weights:
+            weights = attention_weights(q, k, mask)
+            return self.drop(weights) @ v, weights
+        if mask is not None:
+            check_mask(mask, torch.Size((len(q), self.n_heads, T_q, T_k)))
+        # is_causal counts from the first key, so it is right only when queries and keys are the same positions.
+        rate = self.drop.p if self.training else 0.0
+        return F.scaled_dot_product_attention(q, k, v, mask, dropout_p=rate, is_causal=square), None
 
     def split(self, x: Tensor) -> Tensor:
         """(B, T, d_model) -> (B, n_heads, T, d_head)."""
@@ -178,6 +204,19 @@ class MultiHeadAttention(nn.Module):
 
     def extra_repr(self) -> str:
         return f"d_model={self.d_model}, n_heads={self.n_heads}"
+
+
+@contextmanager
+def keep_weights(model: nn.Module, kept: bool = True) -> Iterator[None]:
+    """Inside, every MultiHeadAttention of `model` returns its weights (or none does); afterwards each does what it did."""
+    found = [(m, m.keep_weights) for m in model.modules() if isinstance(m, MultiHeadAttention)]
+    try:
+        for m, _ in found:
+            m.keep_weights = kept
+        yield
+    finally:
+        for m, before in found:
+            m.keep_weights = before
 
 
 class BahdanauAttention(nn.Module):

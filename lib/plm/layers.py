@@ -13,9 +13,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from plm.attention import KVCache, MultiHeadAttention
+from plm.attention import KVCache, Mask, MultiHeadAttention
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
+
+def gelu_tanh(x: Tensor) -> Tensor:
+    """GELU by a formula with tanh, as GPT and GPT-2 compute it; it differs from the exact one by up to 5e-4."""
+    return F.gelu(x, approximate="tanh")
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "gelu_tanh": gelu_tanh}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +34,7 @@ class LayerConfig:
     n_layers: int = 2  # in each stack
     dropout: float = 0.1  # on each sublayer's output, the attention weights, the hidden layer and the embeddings
     norm: str = "pre"  # "pre": normalise what enters a sublayer; "post": the sum behind it, as the paper does
-    activation: str = "relu"  # "relu" or "gelu", between the two matrices of the feed-forward layer
+    activation: str = "relu"  # "relu", "gelu" or "gelu_tanh", between the two matrices of the feed-forward layer
     norm_eps: float = 1e-5  # added to the variance, so that a constant vector does not divide by zero
 
     def __post_init__(self) -> None:
@@ -131,10 +137,10 @@ class EncoderLayer(nn.Module):
         self.feed_forward = FeedForward(config)
         self.around_attention, self.around_feed_forward = AddNorm(config), AddNorm(config)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None, cache: KVCache | None = None) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, mask: Mask = None, cache: KVCache | None = None) -> tuple[Tensor, Tensor | None]:
         """x: (B, T, d_model). mask: as in MultiHeadAttention. cache: keys and values of the positions before x.
 
-        Returns the new vectors, same shape, and the attention weights (B, n_heads, T, T_k).
+        Returns the new vectors, same shape, and the attention weights (B, n_heads, T, T_k), or None if they are not kept.
         """
         y, weights = self.attention(self.around_attention.enter(x), mask=mask, cache=cache)
         x = self.around_attention.leave(x, y)
@@ -164,10 +170,10 @@ class DecoderLayer(nn.Module):
         self,
         x: Tensor,
         memory: Tensor,
-        mask: Tensor | None = None,
+        mask: Mask = None,
         memory_mask: Tensor | None = None,
         cache: DecoderCache | None = None,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """x: (B, T, d_model) asks; memory: (B, T_source, d_model), the encoder's output, is looked at.
 
         Returns the new vectors and two kinds of weights: to x itself (B, n_heads, T, T_k), to memory (…, T, T_source).
@@ -190,8 +196,8 @@ class Encoder(nn.Module):
         self.norm = LayerNorm(config.d_model, config.norm_eps) if config.norm == "pre" else nn.Identity()
 
     def forward(
-        self, x: Tensor, mask: Tensor | None = None, caches: Sequence[KVCache] | None = None
-    ) -> tuple[Tensor, list[Tensor]]:
+        self, x: Tensor, mask: Mask = None, caches: Sequence[KVCache] | None = None
+    ) -> tuple[Tensor, list[Tensor | None]]:
         """x: (B, T, d_model); caches: one per layer. Returns the last vectors and each layer's attention weights."""
         all_weights = []
         for layer, cache in zip(self.layers, caches or repeat(None)):
@@ -212,10 +218,10 @@ class Decoder(nn.Module):
         self,
         x: Tensor,
         memory: Tensor,
-        mask: Tensor | None = None,
+        mask: Mask = None,
         memory_mask: Tensor | None = None,
         caches: Sequence[DecoderCache] | None = None,
-    ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+    ) -> tuple[Tensor, list[Tensor | None], list[Tensor | None]]:
         """x: (B, T, d_model); memory: (B, T_source, d_model). Returns the last vectors and both kinds of weights per layer."""
         all_weights, all_cross_weights = [], []
         for layer, cache in zip(self.layers, caches or repeat(None)):

@@ -1,0 +1,145 @@
+"""Writing with a language model: which token comes next (greedy, temperature, top-k, top-p), and one after the other."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from plm.evaluate import modes, restore
+from plm.gpt import GPT
+
+
+def next_token_probs(
+    logits: Tensor, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None
+) -> Tensor:
+    """Probabilities to draw the next token from, (..., V) float64, from logits (..., V).
+
+    temperature: softmax(logits / temperature); 0 is the limit, all on the largest logit (the first, if several are).
+    top_k: only the k most probable tokens. top_p: of these only the fewest that together hold the share top_p or more
+    (the "nucleus", Holtzman et al. 2020). What is cut gets 0, the rest is scaled up to sum to 1. Among equals the lower id
+    counts as more probable, so that "the k most probable" are always k.
+    """
+    _check(temperature, top_k, top_p)
+    if not logits.is_floating_point() or logits.ndim == 0 or logits.shape[-1] == 0:
+        raise TypeError(f"logits must be floats (..., V), not {tuple(logits.shape)} {logits.dtype}")
+    top = logits.max(-1, keepdim=True).values.double()
+    if not bool(torch.isfinite(top).all()):
+        raise FloatingPointError("the model's scores are NaN or infinite: did its training diverge?")
+    if temperature == 0:
+        return torch.zeros_like(logits, dtype=torch.float64).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
+    probs = ((logits.double() - top) / temperature).softmax(-1)  # at most 0 before the division: it cannot overflow
+    if top_k is None and top_p is None:
+        return probs
+    ranked, order = probs.sort(dim=-1, descending=True, stable=True)
+    keep = torch.ones_like(ranked, dtype=torch.bool)
+    if top_k is not None:
+        keep[..., top_k:] = False
+        ranked = ranked.masked_fill(~keep, 0.0)
+        ranked = ranked / ranked.sum(-1, keepdim=True)
+    if top_p is not None:
+        keep &= ranked.cumsum(-1) - ranked < top_p  # a token is kept while those before it hold less than top_p
+        keep[..., 0] = True
+    kept = torch.zeros_like(probs).scatter_(-1, order, ranked.masked_fill(~keep, 0.0))
+    return kept / kept.sum(-1, keepdim=True)
+
+
+def draw(probs: Tensor, u: Tensor) -> Tensor:
+    """The token at the share u of the way through the distribution: probs (B, V), u (B,) in [0, 1). Returns (B,) int64."""
+    cumulative = probs.cumsum(-1)
+    total = cumulative[:, -1:]
+    return ((cumulative <= u.double()[:, None] * total) & (cumulative < total)).sum(-1)
+
+
+@torch.no_grad()
+def generate(
+    model: GPT,
+    prompts: Sequence[Sequence[int]],
+    n_new: int,
+    *,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    end_id: int | None = None,
+    seed: int = 0,
+    cached: bool = True,
+) -> list[list[int]]:
+    """Continue each prompt by `n_new` tokens, or fewer if `end_id` comes (it is the last token then). Prompts included.
+
+    Prompts may differ in length: they stand in one batch with padding on the left, and each gets what it would get alone.
+    temperature 0 is greedy; otherwise row i draws with the seed (seed, i), whatever the other rows do. The model sees the
+    last n_positions tokens. Until a row is that long, keys and values are kept from step to step (`cached`); afterwards
+    every token has another position at each step, and the window is read anew. Ids from config.n_ids on are never written.
+    The model runs in evaluation mode and is left in the mode it was found in.
+    """
+    _check(temperature, top_k, top_p)
+    rows = _prompts(model, prompts)
+    if n_new < 1:
+        raise ValueError(f"n_new must be at least 1 token, not {n_new}")
+    device = model.tokens.weight.device
+    u = torch.stack([torch.rand(n_new, generator=_generator(seed, i), dtype=torch.float64) for i in range(len(rows))])
+    going, caches, found = list(range(len(rows))), None, modes(model)
+    model.eval()
+    try:
+        for step in range(n_new):
+            whole = max(len(rows[i]) for i in going) > model.config.n_positions
+            if caches is None or whole or not cached:
+                caches = None if whole or not cached else model.new_caches()
+                ids, mask = pad_left([rows[i][-model.config.n_positions :] for i in going])
+                ids, mask = ids.to(device), mask.to(device)
+            else:
+                ids, mask = ids[:, -1:], torch.cat([mask, mask.new_ones(len(going), 1)], 1)
+            h = model.hidden(ids, None if bool(mask.all()) else mask, caches)[:, -1]
+            logits = model.score(h)[:, : model.config.n_ids]
+            last = draw(next_token_probs(logits, temperature, top_k, top_p).cpu(), u[going, step])
+            for i, token in zip(going, last.tolist()):
+                rows[i].append(token)
+            stay = [j for j, token in enumerate(last.tolist()) if token != end_id]
+            if not stay:
+                break
+            ids = last[:, None].to(device)
+            if len(stay) < len(going):  # rows that have ended leave the batch
+                keep = torch.tensor(stay, device=device)
+                going, ids, mask = [going[j] for j in stay], ids[keep], mask[keep]
+                for cache in caches or []:
+                    cache.reorder(keep)
+    finally:
+        restore(found)
+    return rows
+
+
+def pad_left(rows: Sequence[Sequence[int]], pad_id: int = 0) -> tuple[Tensor, Tensor]:
+    """Rows of ids as one batch that ends flush: ids (B, T) int64 and mask (B, T) bool, True for true tokens."""
+    longest = max(map(len, rows))
+    ids = torch.full((len(rows), longest), pad_id)
+    mask = torch.zeros(len(rows), longest, dtype=torch.bool)
+    for i, row in enumerate(rows):
+        ids[i, longest - len(row) :] = torch.tensor(row)
+        mask[i, longest - len(row) :] = True
+    return ids, mask
+
+
+def _generator(seed: int, row: int) -> torch.Generator:
+    return torch.Generator().manual_seed((seed * 1_000_003 + row) % 2**63)
+
+
+def _prompts(model: GPT, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
+    if isinstance(prompts, Tensor):
+        prompts = prompts.tolist()
+    if isinstance(prompts, str) or not len(prompts) or any(isinstance(p, str | int) for p in prompts):
+        raise TypeError("prompts is a list of lists of ids, one per text to continue: [tokenizer.encode(text)]")
+    rows = [[int(token) for token in prompt] for prompt in prompts]
+    for i, row in enumerate(rows):
+        if not row:
+            raise ValueError(f"prompt {i} is empty: begin with the start token, [tokenizer.start_id]")
+        if not all(0 <= token < model.config.vocab_size for token in row):
+            raise IndexError(f"prompt {i} holds an id outside 0 … {model.config.vocab_size - 1}: {row}")
+    return rows
+
+
+def _check(temperature: float, top_k: int | None, top_p: float | None) -> None:
+    if not 0 <= temperature < float("inf"):
+        raise ValueError(f"temperature is a number, 0 (greedy) or more, not {temperature}")
+    if top_k is not None and (top_k < 1 or int(top_k) != top_k):
+        raise ValueError(f"top_k keeps at least one token, not {top_k}; None keeps all")
+    if top_p is not None and not 0 < top_p <= 1:
+        raise ValueError(f"top_p is a share above 0 and at most 1, not {top_p}; None keeps all")

@@ -1,0 +1,207 @@
+"""Choosing the next token, and writing: against transformers' filters, by hand, and in a batch as alone."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.testing import assert_close
+from transformers.generation.logits_process import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+
+from plm.gpt import GPT, GPTConfig
+from plm.sampling import draw, generate, next_token_probs, pad_left
+
+LOGITS = torch.randn(5, 50, generator=torch.Generator().manual_seed(0)) * 3
+
+
+def tiny(**changes):
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 23, "n_positions": 8, "d_model": 12, "n_heads": 3, "n_layers": 2, "dropout": 0.0}
+    return GPT(GPTConfig(**(sizes | {"init_std": 0.4} | changes))).double()
+
+
+# --- the next token -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 2.5])
+@pytest.mark.parametrize("top_k", [None, 1, 7, 500])
+@pytest.mark.parametrize("top_p", [None, 0.1, 0.5, 0.95, 1.0])
+def test_equals_transformers_filters(temperature, top_k, top_p):
+    scores = TemperatureLogitsWarper(temperature)(None, LOGITS.double())
+    if top_k is not None:
+        scores = TopKLogitsWarper(top_k)(None, scores)
+    if top_p is not None:
+        scores = TopPLogitsWarper(top_p)(None, scores)
+    assert_close(next_token_probs(LOGITS, temperature, top_k, top_p), scores.softmax(-1))
+
+
+def test_by_hand():
+    logits = torch.tensor([0.5, 0.3, 0.15, 0.05]).log()
+    hand = lambda *p: torch.tensor(p, dtype=torch.float64)  # noqa: E731
+    close = {"atol": 1e-6, "rtol": 1e-6}
+    assert_close(next_token_probs(logits, top_k=2), hand(0.625, 0.375, 0, 0), **close)
+    assert_close(next_token_probs(logits, top_p=0.8), hand(0.625, 0.375, 0, 0), **close)
+    assert_close(next_token_probs(logits, top_p=0.81), hand(50, 30, 15, 0) / 95, **close)
+    assert_close(next_token_probs(logits, top_p=0.01), hand(1, 0, 0, 0), **close)
+    squared = hand(0.25, 0.09, 0.0225, 0.0025)
+    assert_close(next_token_probs(logits, 0.5), squared / squared.sum(), **close)
+
+
+@pytest.mark.parametrize("temperature", [0, 0.0, 1e-8, 1e-300])
+def test_a16_temperature_zero_and_near_zero_are_greedy(temperature):
+    probs = next_token_probs(torch.tensor([[1.0, 2.0, 0.0]]), temperature)
+    assert_close(probs, torch.tensor([[0.0, 1.0, 0.0]], dtype=torch.float64))
+    assert [int(draw(probs, torch.rand(1, dtype=torch.float64))) for _ in range(5)] == [1] * 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"temperature": -1}, "temperature is a number, 0 .greedy. or more, not -1"),
+        ({"temperature": float("nan")}, "not nan"),
+        ({"temperature": float("inf")}, "not inf"),
+        ({"top_k": 0}, "top_k keeps at least one"),
+        ({"top_k": 2.5}, "not 2.5"),
+        ({"top_p": 0.0}, "top_p is a share"),
+        ({"top_p": 1.1}, "not 1.1"),
+    ],
+)
+def test_a16_bad_settings_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        next_token_probs(LOGITS, **arguments)
+    with pytest.raises(ValueError, match=message):
+        generate(tiny(), [[1]], 1, **arguments)
+
+
+def test_scores_that_are_no_scores_are_refused():
+    for bad in (float("nan"), float("inf")):
+        with pytest.raises(FloatingPointError, match="NaN or infinite"):
+            next_token_probs(torch.tensor([0.0, bad]))
+    with pytest.raises(TypeError, match="floats"):
+        next_token_probs(torch.tensor([1, 2]))
+    # -inf forbids a token
+    assert next_token_probs(torch.tensor([0.0, float("-inf")])).tolist() == [1, 0]
+
+
+def test_ties_are_cut_so_that_k_remain():
+    assert (next_token_probs(torch.zeros(9), top_k=4) > 0).tolist() == [True] * 4 + [False] * 5
+    assert (next_token_probs(torch.zeros(10), top_p=0.35) > 0).sum() == 4
+
+
+@given(st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=5), st.integers(0, 1000))
+@settings(max_examples=60, deadline=None)
+def test_a_draw_never_lands_where_the_probability_is_zero(u, seed):
+    generator = torch.Generator().manual_seed(seed)
+    probs = torch.rand(len(u), 6, generator=generator, dtype=torch.float64)
+    probs[:, ::2] = 0
+    tokens = draw(probs / probs.sum(1, keepdim=True), torch.tensor(u, dtype=torch.float64))
+    assert bool((tokens % 2 == 1).all())
+
+
+def test_draws_have_the_frequencies_of_the_distribution():
+    probs = torch.tensor([[0.1, 0.0, 0.6, 0.3]], dtype=torch.float64).expand(40_000, 4)
+    tokens = draw(probs, torch.rand(40_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64))
+    assert_close(tokens.bincount(minlength=4) / 40_000, probs[0].float(), atol=0.01, rtol=0)
+
+
+# --- writing ------------------------------------------------------------------------------------------------------
+
+PROMPTS = [[1], [5, 6, 7, 8], [2, 3], [9, 8, 7, 6, 5, 4, 3]]
+WAYS = [{"temperature": 0}, {"temperature": 1.3, "seed": 3}, {"top_k": 5}, {"top_p": 0.7, "seed": 1}]
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("how", WAYS, ids=str)
+def test_cached_equals_uncached_also_beyond_the_window(norm, how):
+    model = tiny(norm=norm)
+    for n_new in (1, 6, 14):
+        with_cache = generate(model, PROMPTS, n_new, **how)
+        assert with_cache == generate(model, PROMPTS, n_new, cached=False, **how)
+        assert [len(row) for row in with_cache] == [len(p) + n_new for p in PROMPTS]
+
+
+def test_a_batch_with_padding_equals_one_by_one():
+    model = tiny()
+    together = generate(model, PROMPTS, 10, temperature=0)
+    assert together == [generate(model, [p], 10, temperature=0)[0] for p in PROMPTS]
+    # with chance: a row draws its own numbers, whatever stands beside it
+    first = generate(model, PROMPTS, 10, seed=4)
+    assert first[:2] == generate(model, PROMPTS[:2], 10, seed=4)
+    assert first != generate(model, PROMPTS, 10, seed=5)
+    same = generate(model, [[1], [1], [1]], 12)
+    assert len(set(map(tuple, same))) == 3
+
+
+def test_rows_that_end_leave_the_batch_and_the_others_go_on():
+    model = tiny()
+    free = generate(model, PROMPTS, 10, temperature=0)
+    end = free[1][len(PROMPTS[1]) + 2]
+    ended = generate(model, PROMPTS, 10, temperature=0, end_id=end)
+    for row, whole, prompt in zip(ended, free, PROMPTS):
+        new = whole[len(prompt) :]
+        wanted = new[: new.index(end) + 1] if end in new else new
+        assert row == prompt + wanted
+    assert len({len(r) - len(p) for r, p in zip(ended, PROMPTS)}) > 1
+
+
+def test_a18_only_the_last_positions_are_read():
+    model = tiny()
+    prompt = torch.randint(23, (20,), generator=torch.Generator().manual_seed(0)).tolist()
+    assert len(generate(model, [prompt[:8]], 5, temperature=0)[0]) == 13
+    long = generate(model, [prompt], 1, temperature=0)[0]
+    assert len(long) == 21
+    assert long[-1] == generate(model, [prompt[-8:]], 1, temperature=0)[0][-1]
+    with pytest.raises(ValueError, match="prompt 1 is empty: begin with the start token"):
+        generate(model, [[1], []], 5)
+
+
+def test_a19_ids_beyond_the_tokenizers_are_never_written():
+    model = tiny(vocab_size=64, n_ids=50)
+    plain = model.score
+    model.score = lambda h: plain(h).index_fill(-1, torch.tensor([60]), 1e9)
+    for how in WAYS:
+        for row in generate(model, [[1], [2, 3]], 30, **how):
+            assert max(row) < 50
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a24_writing_is_free_of_dropout_and_leaves_the_mode(training):
+    model = tiny(dropout=0.5).train(training)
+    model.blocks.layers[0].eval()
+    first = generate(model, PROMPTS, 5, temperature=0)
+    assert first == generate(model, PROMPTS, 5, temperature=0)
+    assert model.training is training
+    assert model.blocks.layers[0].training is False
+    with pytest.raises(IndexError):
+        generate(model, [[99]], 1)
+    assert model.training is training
+
+
+def test_padding_on_the_left():
+    ids, mask = pad_left([[1], [2, 3, 4]])
+    assert ids.tolist() == [[0, 0, 1], [2, 3, 4]]
+    assert mask.tolist() == [[False, False, True], [True, True, True]]
+
+
+@pytest.mark.parametrize(
+    ("prompts", "n_new", "error", "message"),
+    [
+        ("the film", 3, TypeError, "lists of ids"),
+        (["the film"], 3, TypeError, "lists of ids"),
+        ([1, 2], 3, TypeError, "lists of ids"),
+        ([], 3, TypeError, "lists of ids"),
+        ([[1]], 0, ValueError, "n_new must be at least 1"),
+        ([[23]], 1, IndexError, "prompt 0 holds an id outside 0 … 22"),
+        ([[-1]], 1, IndexError, "outside"),
+    ],
+)
+def test_bad_prompts_are_named(prompts, n_new, error, message):
+    with pytest.raises(error, match=message):
+        generate(tiny(), prompts, n_new)
+
+
+def test_a_model_that_diverged_says_so():
+    model = tiny()
+    with torch.no_grad():
+        model.tokens.weight[3] = float("nan")
+    with pytest.raises(FloatingPointError, match="NaN"):
+        generate(model, [[3]], 1)
