@@ -47,7 +47,7 @@ CHAPTERS = Path(__file__).resolve().parents[1]
 RESULTS = CHAPTERS / "results" / "transformer_ablations.json"
 COMMAND = "python chapters/experiments/transformer_ablations.py"
 SIZES = {"d_model": 48, "n_heads": 4, "d_ff": 192, "n_layers": 3, "dropout": 0.0}
-RATES, SEEDS, STEPS, BATCH, LONGEST = (1e-3, 3e-3), (0, 1, 2), 600, 32, 12
+RATES, SEEDS, STEPS, BATCH, LONGEST = (1.5e-3, 5e-3), (0, 1, 2), 600, 32, 12
 ARMS = {  # name: norm, warm-up steps, what is taken out
     "pre-norm": ("pre", 60, ""),
     "no mask": ("pre", 60, "mask"),
