@@ -49,7 +49,9 @@ def encoder_layers() -> None:
             mask = causal_mask(T)
             ours = training_step(EncoderLayer(config), x, mask)
             a, b = medians(ours, training_step(theirs, x, src_mask=~mask))
-            print(f"  B={B:3} T={T:4} d_model={d:4} {norm + "-norm":9}: {1e3 * a:7.2f} ms / {1e3 * b:7.2f} ms = {a / b:.2f}")
+            print(
+                f"  B={B:3} T={T:4} d_model={d:4} {norm + '-norm':9}: {1e3 * a:7.2f} ms / {1e3 * b:7.2f} ms = {a / b:.2f}"
+            )
 
 
 def decoding() -> None:
