@@ -1,0 +1,286 @@
+"""plm.corpus: text of any size as rows and documents of ids, made once, in little memory, and never overlapping."""
+
+import gzip
+import json
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from plm import corpus, corpus_source
+from plm.corpus import Packing, documents, pack, split_sentences
+from plm.corpus_source import LONGEST, Source, batches
+from plm.masking import Pairs
+from plm.pretrain_tasks import Shuffled
+
+WORDS = ["<unk>", "<s>", "</s>", "a", "b", "c", "d", "e", "."]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("PLM_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    """A word, a number; full stops stand apart."""
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    return tokenizer
+
+
+def write(path, text):
+    path.write_text(text, encoding="utf-8")
+    return Source(str(path))
+
+
+def texts(source):
+    """Whole documents."""
+    found, held = [], ""
+    for piece in source.pieces():
+        held += piece.text
+        if piece.ends:
+            found.append(held)
+            held = ""
+    assert held == ""
+    return found
+
+
+def test_documents_of_plain_text_end_at_empty_lines_at_each_line_or_at_the_end(tmp_path):
+    text = "a\nb\n\nc\n\n\nd"
+    path = tmp_path / "x.txt"
+    write(path, text)
+    assert texts(Source(str(path))) == ["a\nb", "c", "d"]
+    assert texts(Source(str(path), boundary="line")) == ["a", "b", "c", "d"]
+    assert texts(Source(str(path), boundary="file")) == [text]
+    assert texts(Source(str(path), documents=2)) == ["a\nb", "c"]
+
+
+def test_other_formats_folders_patterns_and_compression(tmp_path):
+    rows = [{"text": "a b\n\nc", "n": 1}, {"text": "d", "n": 2}]
+    (tmp_path / "1.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"text": ["e", None, "a"]}), tmp_path / "2.parquet")
+    with gzip.open(tmp_path / "3.txt.gz", "wt") as file:
+        file.write("b\n\nc\n")
+    (tmp_path / "note.md").write_text("not text of ours")
+    assert texts(Source(str(tmp_path / "1.jsonl"))) == ["a b\n\nc", "d"]
+    assert texts(Source(str(tmp_path))) == ["a b\n\nc", "d", "e", "a", "b", "c"]
+    assert texts(Source(str(tmp_path / "*.parquet"))) == ["e", "a"]
+    (tmp_path / "4.csv").write_text("title,body\nx,a b\n")
+    assert texts(Source(str(tmp_path / "4.csv"), column="body")) == ["a b"]
+
+
+def test_a_long_line_comes_in_pieces_and_nothing_is_lost(tmp_path):
+    line = "word " * (LONGEST // 2)
+    for boundary in ("blank", "line", "file"):
+        path = tmp_path / "x.txt"
+        write(path, f"{line}\nend")
+        pieces = list(Source(str(path), boundary=boundary).pieces())
+        assert max(len(p.text) for p in pieces) <= LONGEST
+        whole = "".join(p.text + ("\n" if p.ends else "") for p in pieces)
+        assert whole.rstrip("\n") == f"{line}\nend"
+    assert [len(part) for part in batches(pieces, 150_000)] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "change", "words"),
+    [
+        ("x.jsonl", b'{"body": "a"}', {}, "no column 'text'; it has body"),
+        ("x.jsonl", b'{"text": 5}', {}, "holds int, not text"),
+        ("x.jsonl", b'{"text": "a"}\n{"text": "\\ud800"}', {}, "cannot be read.*row 1"),
+        ("x.txt", "caf\xe9".encode("latin-1"), {}, "x.txt is not UTF-8"),
+        ("x.pdf", b"%PDF", {}, "x.pdf is none of .txt"),
+        ("x.txt", b"a", {"boundary": "page"}, "boundary is one of"),
+        ("x.txt", b"a", {"documents": 0}, "documents must be at least 1"),
+    ],
+)
+def test_bad_sources_are_named(tmp_path, name, content, change, words):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=words):
+        list(Source(str(tmp_path / name), **change).pieces())
+
+
+def test_no_text_is_named(tmp_path):
+    for path in (tmp_path / "absent.txt", tmp_path, tmp_path / "*.txt"):
+        with pytest.raises(FileNotFoundError, match="there is no text at"):
+            list(Source(str(path)).pieces())
+
+
+# --- rows -----------------------------------------------------------------------------------------------------------
+
+
+def test_rows_are_the_text_end_to_end(tmp_path, tokenizer):
+    source = write(tmp_path / "x.txt", "a b c\nd\n\ne a b\n\nc d e a")
+    blocks = pack(source, tokenizer, Packing(4, end_id=2))
+    assert len(blocks) == 3  # 11 words and 3 ends; 2 ids are left over
+    assert blocks[[0, 1, 2]].flatten().tolist() == [3, 4, 5, 6, 2, 7, 3, 4, 2, 5, 6, 7]
+    assert blocks[[2, 0]].dtype == torch.int64
+    known = {"rows": 3, "tokens": 14, "documents": 3, "characters": 19}
+    assert {name: blocks.facts[name] for name in known} == known
+    assert blocks.characters == round(19 * 12 / 14)
+    with pytest.raises(IndexError, match="rows must lie in 0 … 2"):
+        blocks[[3]]
+
+
+def test_sentences_are_opened_and_closed(tmp_path, tokenizer):
+    source = write(tmp_path / "x.txt", "a b. c\n\nd e")
+    blocks = pack(source, tokenizer, Packing(3, "sentence", 1, 2))
+    assert blocks[list(range(4))].flatten().tolist() == [1, 3, 4, 8, 2, 1, 5, 2, 1, 6, 7, 2]
+    chinese = ["他来了。", "她说：“好。”", "走了！"]
+    assert split_sentences("".join(chinese) + "\nIt is 3.5. Yes.") == [*chinese, "It is 3.5.", "Yes."]
+
+
+@pytest.mark.parametrize(("n", "fits"), [(10, 2), (5, 1), (4, 0), (0, 0)])
+def test_d10_a_short_corpus_is_named_with_both_numbers(tmp_path, tokenizer, n, fits):
+    source = write(tmp_path / "x.txt", "a " * n)
+    if fits:
+        assert len(pack(source, tokenizer, Packing(5))) == fits
+    else:
+        with pytest.raises(ValueError, match=f"holds {n} tokens, and one row needs 5"):
+            pack(source, tokenizer, Packing(5))
+        assert not [path for path in (tmp_path / "cache" / "corpora").iterdir() if path.is_dir()]
+    if fits == 1:
+        with pytest.raises(ValueError, match="fills 1 row of 5 tokens"):
+            pack(source, tokenizer, Packing(5)).split()
+
+
+def test_the_last_rows_are_held_out(tmp_path, tokenizer):
+    blocks = pack(write(tmp_path / "x.txt", "a b c d e " * 100), tokenizer, Packing(5))
+    train, dev = blocks.split(0.1)
+    assert (len(train), len(dev)) == (90, 10)
+    assert torch.equal(dev[[0, 9]], blocks[[90, 99]])
+    assert len(blocks.split(0.5, most=7)[1]) == 7
+    assert len(blocks.split(0.0001)[1]) == 1
+    with pytest.raises(IndexError):
+        train[[90]]
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        blocks.split(1.0)
+
+
+def test_rows_survive_pickling_and_are_read_by_datasets(tmp_path, tokenizer):
+    from datasets import Dataset
+
+    text = " ".join(np.random.default_rng(0).choice(WORDS[3:8], 9000))
+    blocks = pack(write(tmp_path / "x.txt", text), tokenizer, Packing(3)).split(0.5)[1]
+    again = pickle.loads(pickle.dumps(blocks))
+    rows = list(range(len(blocks)))
+    assert torch.equal(again[rows], blocks[rows])
+    theirs = Dataset.from_file(str(blocks.path)).with_format("numpy")["ids"][:]
+    assert len(theirs) == 3000  # more than one record batch
+    assert np.array_equal(theirs[blocks.start :], blocks[rows].numpy())
+
+
+def test_no_row_goes_to_two_processes(tmp_path, tokenizer):
+    """Micro-batch k belongs to process k % world; over a pass each row comes once."""
+    blocks = pack(write(tmp_path / "x.txt", "a b c d " * 60), tokenizer, Packing(4))
+    order, world, size = Shuffled(len(blocks), 0), 3, 4
+    seen = [[row for k in range(rank, 15, world) for row in order(k * size, (k + 1) * size)] for rank in range(world)]
+    assert sorted(row for rows in seen for row in rows) == list(range(60))
+    assert all(not set(a) & set(b) for i, a in enumerate(seen) for b in seen[:i])
+
+
+# --- the cache ------------------------------------------------------------------------------------------------------
+
+
+def test_the_same_text_is_cut_once_and_a_changed_one_anew(tmp_path, tokenizer, monkeypatch):
+    source, cuts = write(tmp_path / "x.txt", "a b c d e"), []
+    make = corpus._make_blocks
+    monkeypatch.setattr(corpus, "_make_blocks", lambda *args: cuts.append(1) or make(*args))
+    first = pack(source, tokenizer, Packing(4))
+    assert torch.equal(pack(source, tokenizer, Packing(4))[[0]], first[[0]])
+    (tmp_path / "moved.txt").write_bytes((tmp_path / "x.txt").read_bytes())
+    pack(Source(str(tmp_path / "moved.txt")), tokenizer, Packing(4))
+    assert len(cuts) == 1  # the name of a file is not its content
+    pack(source, tokenizer, Packing(3))
+    write(tmp_path / "x.txt", "a b c d d")
+    pack(source, tokenizer, Packing(4))
+    other = Tokenizer.from_str(tokenizer.to_str().replace('"e"', '"f"'))
+    pack(source, other, Packing(4))
+    assert len(cuts) == 4
+
+
+def test_a_truncated_cache_is_made_anew_and_a_killed_one_leaves_nothing(tmp_path, tokenizer):
+    source = write(tmp_path / "x.txt", "a b c d e")
+    blocks = pack(source, tokenizer, Packing(4))
+    rows = blocks[[0]].tolist()
+    blocks.path.write_bytes(blocks.path.read_bytes()[:-9])
+    leftover = blocks.path.parent.with_name(f".{blocks.path.parent.name}.killed")
+    leftover.mkdir()
+    (leftover / "rows.arrow").write_bytes(b"half")
+    assert pack(source, tokenizer, Packing(4))[[0]].tolist() == rows
+    assert not leftover.exists()
+    (blocks.path.parent / "corpus.json").write_text("{")
+    assert pack(source, tokenizer, Packing(4))[[0]].tolist() == rows
+
+
+def test_b06_a_lone_surrogate_becomes_a_replacement_character(tokenizer):
+    assert corpus._encode(tokenizer, ["a b", "a \ud800 b", "c"]) == [[3, 4], [3, 0, 4], [5]]
+
+
+def test_ids_beyond_two_bytes(tmp_path):
+    big = Tokenizer(models.WordLevel({f"w{i}": i for i in range(70_000)} | {"<unk>": 70_000}, unk_token="<unk>"))
+    big.pre_tokenizer = pre_tokenizers.Whitespace()
+    blocks = pack(write(tmp_path / "x.txt", "w69999 w1"), big, Packing(2))
+    assert blocks[[0]].tolist() == [[69_999, 1]]
+
+
+# --- documents ------------------------------------------------------------------------------------------------------
+
+
+def test_documents_of_sentences_in_shards(tmp_path, tokenizer):
+    text = "\n\n".join(["a b. c d e.\na b c."] * 5 + ["d. e."])
+    found = documents(write(tmp_path / "x.txt", text), tokenizer, shard_tokens=80)
+    assert len(found) == 1
+    [shard] = found
+    assert shard.ids[:11].tolist() == [3, 4, 8, 5, 6, 7, 8, 3, 4, 5, 8]
+    assert shard.sentences[:5].tolist() == [0, 3, 7, 11, 14]
+    assert shard.documents.tolist() == [0, 11, 22, 33, 44, 55, 59]
+    pieces = documents(write(tmp_path / "x.txt", text), tokenizer, shard_tokens=20)
+    # Shards are small and documents long here, so documents are cut where a piece of text ends.
+    assert sum(len(shard.ids) for shard in pieces) == 59
+    assert np.array_equal(np.concatenate([shard.ids for shard in pieces]), shard.ids)
+    assert [len(s.documents) - 1 for s in pieces] == [2, 2, 2]
+    again = pickle.loads(pickle.dumps(pieces))
+    assert all(np.array_equal(a.sentences, b.sentences) for a, b in zip(again, pieces))
+    rng = np.random.default_rng(0)
+    longer = documents(write(tmp_path / "x.txt", "\n\n".join(["a b c d e a b. c d e a b c d e."] * 9)), tokenizer)
+    rows = Pairs(longer[0], 1, 2).draw(8, 19, rng)
+    assert rows["ids"].shape == (8, 19)
+    with pytest.raises(ValueError, match="not a single sentence"):
+        documents(write(tmp_path / "x.txt", "\n\n"), tokenizer)
+
+
+# --- memory ---------------------------------------------------------------------------------------------------------
+
+
+def test_text_is_read_only_as_fast_as_it_is_cut(tmp_path, tokenizer, monkeypatch):
+    """Memory is measured by benchmarks/pretraining.py; here: nobody is ever more than a batch of text ahead."""
+    line = "a b c d e . a b c d e a b c d e a b c d e a b c d e a b c d e a b c d e\n"
+    (tmp_path / "x.txt").write_text(line * 50_000)
+    read, ahead = 0, []
+    column, encode = corpus_source._column, corpus._encode
+
+    def counted(*args):
+        nonlocal read
+        for text in column(*args):
+            read += len(text) + 1
+            yield text
+
+    def watched(tokenizer, texts):
+        nonlocal read
+        ahead.append(read)
+        read = 0
+        return encode(tokenizer, texts)
+
+    monkeypatch.setattr(corpus_source, "_column", counted)
+    monkeypatch.setattr(corpus, "_encode", watched)
+    blocks = pack(Source(str(tmp_path / "x.txt"), boundary="file"), tokenizer, Packing(64))
+    assert blocks.facts["tokens"] == 36 * 50_000
+    assert len(ahead) == 4
+    assert max(ahead) < 1_200_000
+    assert len(blocks.parts) == 28  # and what is written does not pile up either: a record batch has 1024 rows
