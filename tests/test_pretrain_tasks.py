@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from plm.bert import BertConfig, BertForPretraining, load_bert, save_bert
+from plm.bert import BertConfig, BertForPretraining
+from plm.bert_checkpoint import load_bert, save_bert
 from plm.elmo import BiLM, BiLMConfig
 from plm.gpt import GPT, GPTConfig
 from plm.masking import Documents, MaskingConfig, PretrainingBatches
