@@ -63,7 +63,7 @@ def word_vectors(language: str, text: Corpus, d_model: int) -> tuple[Tensor, flo
         sentences += id_sentences(text.singles) if text.singles else []
         sentences.append(list(range(len(text.tokenizer))))  # every id once
         started = time.process_time()
-        config = Word2VecConfig(d_emb=d_model, epochs=3, min_count=1)
+        config = Word2VecConfig(d_emb=d_model, epochs=8, min_count=1)
         found = train_word2vec(sentences, config).vectors
         minutes = round((time.process_time() - started) / 60, 2)
         table = nn.Embedding.from_pretrained(found)
@@ -163,14 +163,18 @@ class Experiment:
         for step in a.leave:
             branch = RUNS / f"{a.name}-{step}"
             if not (branch / "last.safetensors").exists():
-                pretrain(self.task(), main, self.settings(step), print)
+                done = pretrain(self.task(), main, self.settings(step), print)
+                if done.step < step:  # asked to stop
+                    return
                 shutil.rmtree(branch, ignore_errors=True)
                 part = branch.with_name(f"{branch.name}.part")
                 shutil.rmtree(part, ignore_errors=True)
                 shutil.copytree(main, part)
                 part.replace(branch)
             task, cooldown = self.task(), max(1, step // 6)
-            pretrain(task, branch, self.settings(step + cooldown, cooldown), print)
+            settings = self.settings(step + cooldown, cooldown)
+            if pretrain(task, branch, settings, print).step < settings.steps:
+                return
             self.finish(task, branch, last=step == a.leave[-1])
 
     def finish(self, task: BertTask, branch: Path, last: bool) -> None:
