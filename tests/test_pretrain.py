@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import socket
 import struct
@@ -198,7 +199,8 @@ def test_the_state_of_another_run_is_refused(copy):
     refused(copy, "another lr: it was 0.02 and is now 0.01", replace(SETTINGS, lr=0.01))
     refused(copy, "another task: batch_size was 4 and is now 5", batch_size=5)
     refused(copy, "another micro_batches: it was 2 and is now 1", replace(SETTINGS, accumulate=1))
-    refused(copy, "planned for 24.*with 30 steps", replace(SETTINGS, steps=30))
+    refused(copy, "24 updates of a run planned with steps 24: as it is", replace(SETTINGS, steps=30))
+    refused(copy, "planned with schedule cosine, floor 0.1: as", replace(SETTINGS, schedule="linear", floor=0.0))
 
 
 def test_a_state_of_another_model_is_refused(copy):
@@ -225,8 +227,20 @@ def test_a_run_whose_rate_has_not_fallen_may_be_given_more_steps(tmp_path):
         pretrain(task, tmp_path / "extended", short)
     pretrain(TinyTask(), tmp_path / "extended", longer)
     assert_same_run(tmp_path / "straight", tmp_path / "extended")
-    with pytest.raises(ValueError, match="planned for 20"):
+    with pytest.raises(ValueError, match="planned with steps 20"):
         pretrain(TinyTask(), tmp_path / "extended", short)
+
+
+def test_a_copy_of_a_run_at_constant_rate_may_cool_down(tmp_path):
+    constant = replace(SETTINGS, schedule="constant", steps=10, evaluate_every=100)
+    cooled = replace(constant, schedule="cooldown", steps=14, cooldown=4)
+    pretrain(TinyTask(), tmp_path / "whole", cooled)
+    pretrain(TinyTask(), tmp_path / "run", constant)
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    (tmp_path / "copy" / "eval.csv").unlink()
+    pretrain(TinyTask(), tmp_path / "copy", cooled)
+    states = [load_file(tmp_path / name / "last.safetensors") for name in ("whole", "copy")]
+    assert all(torch.equal(tensor, states[1][name]) for name, tensor in states[0].items())
 
 
 def test_a_second_run_in_the_same_folder_is_refused(tmp_path):

@@ -32,7 +32,7 @@ from torch.utils.data import DataLoader, Dataset
 from plm.evaluate import modes, restore
 from plm.run_files import StopRequest, load_state, only_one_run, remove_leftovers, restore_state, save_state
 from plm.run_log import Clock, Log, board, hours
-from plm.run_settings import FREE, Progress, Settings, check_same, decay_groups
+from plm.run_settings import FREE, SHAPE, Progress, Settings, check_same, decay_groups
 from plm.train import seed_everything
 
 Batch = dict[str, Tensor]
@@ -117,7 +117,7 @@ class Run:
 
     def identity(self) -> dict[str, Any]:
         """What must be the same when the run goes on."""
-        fixed = {name: value for name, value in asdict(self.settings).items() if name not in FREE}
+        fixed = {name: value for name, value in asdict(self.settings).items() if name not in (*FREE, *SHAPE)}
         return fixed | {"task": self.task.identity(), "micro_batches": self.settings.accumulate * self.world}
 
     def resume(self) -> None:

@@ -55,8 +55,10 @@ class Settings:
         return self.lr * schedule(self.schedule, self.steps, self.warmup, self.cooldown, self.floor)(step)
 
 
-# What may change when a run goes on: it touches no update. (More steps: only if no update done would have been another.)
-FREE = {"steps", "workers", "log_every", "evaluate_every", "save_minutes", "tensorboard", "cpu", "accumulate"}
+# What may change when a run goes on, since it touches no update: these freely, …
+FREE = {"workers", "log_every", "evaluate_every", "save_minutes", "tensorboard", "cpu", "accumulate"}
+# … and these if the learning rate of every update already done stays what it was.
+SHAPE = ("steps", "schedule", "warmup", "cooldown", "floor")
 
 
 @dataclass(frozen=True)
@@ -97,9 +99,10 @@ def check_same(path: Path, facts: Mapping[str, Any], identity: Mapping[str, Any]
         )
     step, before = facts["progress"]["step"], Settings(**facts["settings"])
     if step > settings.steps or any(before.rate(s) != settings.rate(s) for s in range(step)):
+        changes = [f"{n} {getattr(before, n)}" for n in SHAPE if getattr(before, n) != getattr(settings, n)]
         raise ValueError(
-            f"{path} has done {step} updates of a run planned for {before.steps}: with {settings.steps} "
-            "steps their learning rates would have been others. Give the old number, or another folder"
+            f"{path} has done {step} updates of a run planned with {', '.join(changes)}: as it is planned now, their learning "
+            "rates would have been others. Give the old values, or another folder"
         )
 
 
