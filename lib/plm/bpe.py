@@ -8,6 +8,7 @@ that leave nothing to chance, and are those of Hugging Face's `tokenizers`:
 """
 
 import heapq
+import itertools
 import json
 import re
 from collections import Counter, defaultdict
@@ -60,7 +61,7 @@ def learn_merges(
     frequency: Counter[Pair] = Counter()
     where: defaultdict[Pair, set[int]] = defaultdict(set)
     for i, (word, n) in enumerate(zip(words, weights)):
-        for pair in zip(word, word[1:]):
+        for pair in itertools.pairwise(word):
             frequency[pair] += n
             where[pair].add(i)
     heap = [(-n, pair) for pair, n in frequency.items()]
@@ -79,7 +80,7 @@ def learn_merges(
         born: set[Pair] = set()
         for i in where.pop(pair):
             before, words[i] = words[i], merge(words[i], pair, new)
-            for old in zip(before, before[1:]):
+            for old in itertools.pairwise(before):
                 frequency[old] -= weights[i]
             for fresh in zip(words[i], words[i][1:]):
                 frequency[fresh] += weights[i]
@@ -101,7 +102,8 @@ class BPE:
     def __init__(self, tokens: Sequence[str], merges: Sequence[Pair], specials: Sequence[str] = SPECIALS):
         if UNKNOWN not in specials or tuple(tokens[: len(specials)]) != tuple(specials):
             raise ValueError(f"the first tokens must be the special ones, {UNKNOWN} among them: {list(specials)}")
-        self.tokens, self.merges, self.specials = tuple(tokens), tuple(map(tuple, merges)), tuple(specials)
+        self.tokens, self.specials = tuple(tokens), tuple(specials)
+        self.merges: tuple[Pair, ...] = tuple((left, right) for left, right in merges)
         self.ids = {token: i for i, token in enumerate(self.tokens)}
         if len(self.ids) != len(self.tokens):
             raise ValueError("each token may stand once in a vocabulary, but some stand twice")
@@ -146,7 +148,7 @@ class BPE:
             return self._cache[word]
         ids = [self.ids.get(c, self.ids[UNKNOWN]) for c in word]
         while len(ids) > 1:
-            ranked = [(self._made[p], i) for i, p in enumerate(zip(ids, ids[1:])) if p in self._made]
+            ranked = [(self._made[p], i) for i, p in enumerate(itertools.pairwise(ids)) if p in self._made]
             if not ranked:
                 break
             (_, made), i = min(ranked)
@@ -167,6 +169,11 @@ class BPE:
             if not 0 <= i < len(self):
                 raise IndexError(f"id {i} is outside this vocabulary of {len(self)} tokens")
         return "".join(self.tokens[i] for i in known if specials or i >= len(self.specials))
+
+    @property
+    def config(self) -> dict[str, list]:
+        """What makes it, as plain data: BPE(**config) is this tokenizer again."""
+        return {"tokens": list(self.tokens), "merges": [list(pair) for pair in self.merges]}
 
     def save(self, path: str | Path) -> Path:
         """Write the tokenizer as JSON in the form of Hugging Face's tokenizers (plain data: reading it can run no code)."""
