@@ -14,6 +14,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from plm.files import read_json, write_atomically
 
@@ -171,19 +172,25 @@ class BPE:
         return "".join(self.tokens[i] for i in known if specials or i >= len(self.specials))
 
     @property
-    def config(self) -> dict[str, list]:
+    def config(self) -> dict[str, list[Any]]:
         """What makes it, as plain data: BPE(**config) is this tokenizer again."""
         return {"tokens": list(self.tokens), "merges": [list(pair) for pair in self.merges]}
 
     def save(self, path: str | Path) -> Path:
         """Write the tokenizer as JSON in the form of Hugging Face's tokenizers (plain data: reading it can run no code)."""
-        model = {"type": "BPE", "dropout": None, "unk_token": UNKNOWN, "fuse_unk": False, "byte_fallback": False}
-        model |= {"continuing_subword_prefix": None, "end_of_word_suffix": None, "ignore_merges": False}
-        model |= {"vocab": self.ids, "merges": [[self.tokens[a], self.tokens[b]] for a, b in self.merges]}
+        merges = [[self.tokens[a], self.tokens[b]] for a, b in self.merges]
+        model: dict[str, Any] = {"type": "BPE", "unk_token": UNKNOWN, "vocab": self.ids, "merges": merges}
+        model |= dict.fromkeys(("dropout", "continuing_subword_prefix", "end_of_word_suffix"))
+        model |= dict.fromkeys(("fuse_unk", "byte_fallback", "ignore_merges"), False)
         split = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
+        content: dict[str, Any] = {
+            "version": "1.0",
+            "model": model,
+            "pre_tokenizer": split,
+            "decoder": {"type": "Fuse"},
+        }
         # No "added tokens": they would be found inside texts, and a text must not be able to write special tokens.
-        content = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None}
-        content |= {"pre_tokenizer": split, "post_processor": None, "decoder": {"type": "Fuse"}, "model": model}
+        content |= {"added_tokens": [], "normalizer": None, "post_processor": None, "truncation": None, "padding": None}
         return write_atomically(path, json.dumps(content, ensure_ascii=False, indent=0) + "\n")
 
     @classmethod
