@@ -1,6 +1,7 @@
 """The encoder-decoder: against torch's LSTM, and padding that cannot leak, decoding that equals teacher forcing."""
 
 import copy
+import json
 import pickle
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from torch.testing import assert_close
 
 from plm.decode import beam_search, greedy
 from plm.seq2seq import ATTENTION, END_ID, PAD_ID, START_ID, Seq2Seq, Seq2SeqConfig
+from plm.train import load_checkpoint
+from plm.translation import exact_matches, source_ids, translations, until_end
 
 CHAPTERS = Path(__file__).resolve().parents[1] / "chapters"
 SOURCE = torch.tensor([[4, 5, 6, 3], [7, 3, 0, 0]])
@@ -210,3 +213,23 @@ def test_bad_input_is_named():
         ours(SOURCE, TARGET[0])
     with pytest.raises(ValueError, match="max_length"):
         ours.translate(SOURCE, 0)
+
+
+# --- what the book ships ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arm", ["none", "additive", "4 heads"])
+def test_shipped_models_translate_as_recorded(arm):
+    stored = json.loads((CHAPTERS / "results" / "attention_translation.json").read_text(encoding="utf-8"))
+    runs = {run["seed"]: run for run in stored["runs"][arm]}
+    assert sorted(runs) == stored["seeds"]
+    file = {"4 heads": "multi_head"}.get(arm, arm)
+    state, config = load_checkpoint(CHAPTERS / "checkpoints" / f"seq2seq_{file}.safetensors")
+    shipped = Seq2Seq(Seq2SeqConfig(**config))
+    shipped.load_state_dict(state)
+    data = translations()
+    phrases = data.test[:200]
+    written = until_end(shipped.translate(source_ids(phrases, data.source_vocab)).ids, data.target_vocab)
+    recorded = [hit == "1" for hit in runs[0]["hits"][:200]]
+    # Half precision and another processor may tip a translation that was on the edge.
+    assert (exact_matches(written, phrases) != recorded).sum() <= 4
