@@ -52,7 +52,12 @@ DATA = {
 }
 VECTOR_STD = 0.03  # of the word2vec table when it becomes the first layer
 DEV = MaskingConfig(rate=0.15, mask=1.0, random=0.0)
-ROWS = {"lengths": (64, 128), "shares": (0.85, 0.15)}
+ROWS = {  # Chinese reviews are short: a row of 128 characters is longer than most
+    "en": {"lengths": (64, 128), "shares": (0.85, 0.15)},
+    "zh": {"lengths": (32, 64, 128), "shares": (0.2, 0.4, 0.4)},
+}
+TOKENS = {"en": 2048, "zh": 1024}
+LEAVE = {"en": [600, 1800, 4800, 12_000], "zh": [1800, 9000]}
 
 
 def word_vectors(language: str, text: Corpus, d_model: int) -> tuple[Tensor, float]:
@@ -122,7 +127,7 @@ class Experiment:
             text.tokenizer,
             hidden,
             tokens=a.tokens,
-            **ROWS,
+            **ROWS[a.language],
             singles=text.singles,
             single_share=0.04 if text.singles else 0.0,
         )
@@ -223,10 +228,8 @@ def arguments() -> argparse.ArgumentParser:
     )
     parser.add_argument("--name")
     parser.add_argument("--language", choices=("en", "zh"), default="en")
-    parser.add_argument(
-        "--leave", type=int, nargs="+", default=[600, 1800, 4800, 12_000]
-    )
-    parser.add_argument("--tokens", type=int, default=2048, help="in a batch")
+    parser.add_argument("--leave", type=int, nargs="+")
+    parser.add_argument("--tokens", type=int, help="in a batch")
     parser.add_argument("--d-model", type=int, default=256)
     parser.add_argument("--n-layers", type=int, default=4)
     parser.add_argument("--norm", choices=("pre", "post"), default="post")
@@ -257,6 +260,8 @@ def parse(given: list[str] | None = None) -> tuple[argparse.Namespace, str]:
             words += [flag] if value is True else [flag, *map(str, several)]
     names = {"en": "bert_pretraining", "zh": "bert_zh_pretraining"}
     args.name = args.name or names[args.language]
+    args.leave = args.leave or LEAVE[args.language]
+    args.tokens = args.tokens or TOKENS[args.language]
     return args, " ".join(words)
 
 
