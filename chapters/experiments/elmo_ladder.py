@@ -293,7 +293,12 @@ ARMS: dict[str, dict] = {
     "all layers at once": {"gradual": False},
     "frozen": {"frozen": True},
     # This one has everything to learn: three times the passes.
-    "random weights": {"start": "random", "gradual": False, "factor": 1, "times": 3},
+    "random weights": {
+        "start": "random",
+        "gradual": False,
+        "factor": 1.0,
+        "times": 3,
+    },
 }
 
 
