@@ -99,14 +99,17 @@ def write_documents(path: Path, documents: Iterable[list[list[int]]], shard_toke
 
 
 class Documents:
-    """Documents of sentences on the disk, in shards: `documents[i]` is a `plm.masking.Documents`."""
+    """Documents of sentences on the disk, in shards: `documents[i]` is a `plm.masking.Documents`.
 
-    def __init__(self, path: Path, facts: dict[str, Any]):
-        self.path, self.facts = path, facts
-        self.shards = pa.ipc.open_stream(pa.memory_map(str(path))).read_all().to_batches()
+    keep: only so many documents of the last shard.
+    """
+
+    def __init__(self, path: Path, facts: dict[str, Any], n_shards: int | None = None, keep: int | None = None):
+        self.path, self.facts, self.n_shards, self.keep = path, facts, n_shards, keep
+        self.shards = pa.ipc.open_stream(pa.memory_map(str(path))).read_all().to_batches()[:n_shards]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Documents, (self.path, self.facts)
+        return Documents, (self.path, self.facts, self.n_shards, self.keep)
 
     def __len__(self) -> int:
         return len(self.shards)
@@ -115,8 +118,34 @@ class Documents:
         return (self[i] for i in range(len(self)))
 
     def __getitem__(self, i: int) -> masking.Documents:
-        ids, sentences = self.shards[i].column("ids"), self.shards[i].column("sentences")
-        lengths = sentences.flatten().to_numpy()
-        borders = np.concatenate([[0], lengths.cumsum(dtype=np.int64)])
-        firsts = sentences.offsets.to_numpy() - sentences.offsets[0].as_py()
-        return masking.Documents(ids.flatten().to_numpy().astype(np.int32), borders, borders[firsts])
+        shard = self.shards[i]
+        return _documents(shard[: self.keep] if i % len(self) == len(self) - 1 else shard)
+
+    def split(self, share: float = 0.01, most: int = 200_000) -> tuple["Documents", masking.Documents]:
+        """Training shards, and held-out documents: the last `share` of the text, at most `most` tokens of one shard.
+
+        Both need two documents at least: a random neighbour comes from another one.
+        """
+        if not 0 < share < 1:
+            raise ValueError(f"share of the held-out text lies between 0 and 1, not {share}")
+        last = self.shards[-1]
+        sizes = np.array([len(ids) for ids in last.column("ids")])
+        wanted = min(most, share * self.facts["tokens"])
+        n = max(2, 1 + int(np.searchsorted(sizes[::-1].cumsum(), wanted)))
+        left = max(0, len(sizes) - n)
+        whole = len(self) - (left < 2)  # what would be left of the last shard is too little: hold all of it out
+        if not whole or len(sizes) < 2:
+            raise ValueError(
+                f"the text has {self.facts['documents']} documents, and training and held-out text need two each: give more, "
+                'or cut the text into more (an empty line between them, or boundary "line")'
+            )
+        train = Documents(self.path, self.facts, whole, left if whole == len(self) else None)
+        return train, _documents(last[left if whole == len(self) else 0 :])
+
+
+def _documents(shard: pa.RecordBatch) -> masking.Documents:
+    ids, sentences = shard.column("ids"), shard.column("sentences")
+    lengths = sentences.flatten().to_numpy()
+    borders = np.concatenate([[0], lengths.cumsum(dtype=np.int64)])
+    firsts = sentences.offsets.to_numpy() - sentences.offsets[0].as_py()
+    return masking.Documents(ids.flatten().to_numpy().astype(np.int32), borders, borders[firsts])

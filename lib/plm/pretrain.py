@@ -41,7 +41,9 @@ Batch = dict[str, Tensor]
 class Task(Protocol):
     """What is learnt: a model, its batches, its losses, and how well it does."""
 
-    model: nn.Module
+    @property
+    def model(self) -> nn.Module:
+        """What is trained."""
 
     def batch(self, k: int) -> Batch:
         """Micro-batch number k of the run: the same whenever, wherever and in whatever order it is asked for."""
@@ -55,7 +57,7 @@ class Task(Protocol):
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Measures on held-out text, always the same names; the first decides which model is best, lower is better."""
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path, /) -> object:
         """Write the model for those who use it."""
 
     def identity(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from plm.bert import BertForPretraining
 from plm.elmo import IGNORED, BiLM
 from plm.gpt import GPT
-from plm.masking import PretrainingBatches
+from plm.masking import Documents, PretrainingBatches
 from plm.pretrain import Batch, seed_of
 from plm.softmax import WordSampler, sampled_cross_entropy
 
@@ -30,6 +30,14 @@ class Rows(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, rows: list[int]) -> Tensor: ...
+
+
+class Shards(Protocol):
+    """Documents in parts, each read when it is asked for: `plm.corpus_store.Documents`."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, i: int) -> Documents: ...
 
 
 class Shuffled:
@@ -228,3 +236,26 @@ class BertTask:
         means = {name: sums[name] / max(1, n[name]) for name in sums}
         shares = {f"{name}_accuracy": right[name] / max(1, n[name]) for name in sums}
         return {"loss": sum(means.values())} | {f"{name}_loss": mean for name, mean in means.items()} | shares
+
+
+class ShardedBertTask(BertTask):
+    """BERT on text that does not fit into memory: pairs come from one shard for as many batches as it has text, then the next.
+
+    make(documents) makes a `PretrainingBatches`; shards: one `masking.Documents` per number, read when it is needed.
+    """
+
+    def __init__(
+        self, model: BertForPretraining, make: Callable[[Documents], PretrainingBatches], shards: Shards,
+        dev: Sequence[Batch], save: Save, seed: int = 0, text: str = "",
+    ):  # fmt: skip
+        super().__init__(model, make(shards[0]), dev, save, seed, text)
+        self.make, self.shards, self.order, self.open = make, shards, Shuffled(len(shards), seed), (0, self.batches)
+        self.stretch = max(1, len(shards[0].ids) // self.batches.tokens)
+
+    def batch(self, k: int) -> Batch:
+        """As BertTask's; all batches of one stretch come from one shard."""
+        [i] = self.order(k // self.stretch, k // self.stretch + 1)
+        if i != self.open[0]:
+            self.open = i, self.make(self.shards[i])
+        self.batches = self.open[1]
+        return super().batch(k)

@@ -1,0 +1,92 @@
+"""Any checkpoint of ours by its path: which model it is, the model, its tokenizer, its card."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from plm.bert import BertConfig, BertForPretraining
+from plm.bert_checkpoint import load_bert
+from plm.bpe import BPE
+from plm.elmo import BiLM, BiLMConfig, load_bilm
+from plm.fast_tokenizers import ByteBPE
+from plm.gpt import GPT, GPTConfig
+from plm.tokenize import words
+from plm.train import load_checkpoint
+from plm.vocab import LANGUAGE_MODEL_SPECIALS, Vocab
+from plm.wordpiece import WordPiece
+
+NAMES = {"gpt": "GPT", "bert": "BERT", "elmo": "biLM (ELMo)", "classifier": "classifier", "unknown": "model"}
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A pretrained model ready for use. tokenizer: BPE or ByteBPE (gpt), WordPiece (bert), Vocab (elmo)."""
+
+    kind: str
+    model: nn.Module
+    tokenizer: Any
+    card: dict[str, Any]
+
+
+def find(path: str | Path) -> Path:
+    """The model's file: `path` itself, or in the folder of a run the finished model, or else the best so far."""
+    path = Path(path)
+    if path.is_dir():
+        for name in ("model.safetensors", "best.safetensors"):
+            if (path / name).exists():
+                return path / name
+        raise FileNotFoundError(f"there is no model in {path} yet: a run writes one at its first evaluation")
+    if not path.exists():
+        raise FileNotFoundError(f"there is no checkpoint {path}")
+    return path
+
+
+def kind_of(stored: dict[str, Any]) -> str:
+    """Which model a config of `load_checkpoint` is of."""
+    for key, kind in (("classifier", "classifier"), ("gpt", "gpt"), ("bert", "bert"), ("words", "elmo")):
+        if key in stored:
+            return kind
+    return "unknown"
+
+
+def load(path: str | Path) -> Loaded:
+    """Read a pretrained model, in evaluation mode."""
+    path = find(path)
+    state, stored = load_checkpoint(path)
+    kind = kind_of(stored)
+    if kind == "bert":
+        return Loaded(kind, *load_bert(path))
+    if kind == "elmo":
+        return Loaded(kind, *load_bilm(path), {})
+    if kind != "gpt":
+        raise ValueError(f"{path} holds a {NAMES[kind]}, and what is wanted is a pretrained GPT, BERT or biLM")
+    found = rebuild(kind, stored["gpt"], stored["tokenizer"])
+    found.model.load_state_dict(state)
+    return Loaded(kind, found.model.eval(), found.tokenizer, stored.get("card", {}))
+
+
+def rebuild(kind: str, config: dict[str, Any], tokenizer: dict[str, Any]) -> Loaded:
+    """An untrained model with its tokenizer, from what a checkpoint says of them."""
+    if kind == "bert":
+        return Loaded(kind, BertForPretraining(BertConfig(**config)), WordPiece(**tokenizer), {})
+    if kind == "gpt":
+        read = ByteBPE(**tokenizer) if "json_text" in tokenizer else BPE(**tokenizer)
+        return Loaded(kind, GPT(GPTConfig(**config)), read, {})
+    if config.get("characters") is not None:
+        raise ValueError("a biLM that reads characters cannot be rebuilt here: use one with a table of words")
+    vocab = Vocab(tokenizer["words"][len(LANGUAGE_MODEL_SPECIALS) :], LANGUAGE_MODEL_SPECIALS)
+    return Loaded(kind, BiLM(BiLMConfig(**config)), vocab, {})
+
+
+def encode(kind: str, tokenizer: Any, text: str, longest: int) -> list[int]:
+    """The ids of one text with the special tokens that the model saw while it learnt, at most `longest`."""
+    if kind == "bert":
+        return list(tokenizer.encode(text, max_len=longest).ids)
+    if kind == "elmo":
+        config = tokenizer.ids
+        return [config["<s>"], *tokenizer.encode(words(text))[: longest - 2], config["</s>"]]
+    if isinstance(tokenizer, BPE):  # learnt from words in lower case with a space behind each
+        text = "".join(word + " " for word in words(text))
+    return [tokenizer.start_id, *tokenizer.encode(text)[: longest - 2], tokenizer.end_id]

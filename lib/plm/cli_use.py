@@ -1,0 +1,162 @@
+"""The commands that use what was trained: generate, fill-mask, finetune, classify, info."""
+
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from plm.bpe import BPE
+from plm.checkpoints import NAMES, Loaded, find, kind_of, load
+from plm.cli_options import CommandError
+from plm.finetune import Labelled, TuneSettings, finetune, load_classifier, read_labelled, save_classifier
+from plm.run_files import FORMAT
+from plm.run_log import hours
+from plm.sampling import generate
+from plm.tokenize import words
+from plm.wordpiece import MASK
+
+
+def _loaded(path: str, kind: str) -> Loaded:
+    found = load(path)
+    if found.kind != kind:
+        raise CommandError(f"{path} holds a {NAMES[found.kind]}; this command needs a {NAMES[kind]}")
+    return found
+
+
+def generate_text(args: Namespace) -> None:
+    """plm generate"""
+    found = _loaded(args.checkpoint, "gpt")
+    tokenizer = found.tokenizer
+    prompt = args.prompt
+    if isinstance(tokenizer, BPE):  # learnt from words in lower case with a space behind each
+        prompt = "".join(word + " " for word in words(prompt))
+    ids = [tokenizer.start_id, *tokenizer.encode(prompt)]
+    if args.samples < 1:
+        raise CommandError(f"--samples must be at least 1, not {args.samples}")
+    chosen = {"temperature": args.temperature, "top_k": args.top_k, "top_p": args.top_p, "seed": args.seed}
+    # The book's own GPT ends sentences, not documents, with its end token: it writes on.
+    end = None if isinstance(tokenizer, BPE) else tokenizer.end_id
+    for text in generate(found.model, [ids] * args.samples, args.tokens, end_id=end, **chosen):  # type: ignore[arg-type]
+        print(tokenizer.decode(text))
+        if args.samples > 1:
+            print("---")
+
+
+def fill_mask(args: Namespace) -> None:
+    """plm fill-mask"""
+    found = _loaded(args.checkpoint, "bert")
+    tokenizer, parts = found.tokenizer, args.text.split(MASK)
+    if len(parts) < 2:
+        raise CommandError(f"the text has no {MASK}: write it where a word is to be guessed")
+    ids = [tokenizer.cls_id]
+    for i, part in enumerate(parts):  # the user's [MASK] is the only special token that is read from a text
+        ids += ([tokenizer.mask_id] if i else []) + tokenizer.encode(part).ids[1:-1]
+    ids.append(tokenizer.sep_id)
+    if len(ids) > found.model.config.n_positions:  # type: ignore[union-attr,operator]
+        raise CommandError(f"the text has {len(ids)} tokens, and this model reads {found.model.config.n_positions}")  # type: ignore
+    probabilities = found.model.fill(torch.tensor([ids]), tokenizer.mask_id)  # type: ignore[operator]
+    for i, row in enumerate(probabilities):
+        if len(probabilities) > 1:
+            print(f"gap {i + 1}")
+        top = row.topk(min(max(1, args.top), len(row)))
+        for p, token in zip(top.values.tolist(), top.indices.tolist()):
+            print(f"{p:6.1%}  {tokenizer.pieces[token]}")
+
+
+def tune(args: Namespace) -> None:
+    """plm finetune"""
+    base = load(args.checkpoint)
+    train = read_labelled(args.train, args.text_column, args.label_column)
+    if args.test is not None:
+        test = read_labelled(args.test, args.text_column, args.label_column)
+    else:
+        n = max(1, len(train.texts) // 10)
+        if n == len(train.texts):
+            raise CommandError(f"{args.train} has one row: give more, or a --test file")
+        order = torch.randperm(len(train.texts), generator=torch.Generator().manual_seed(args.seed)).tolist()
+        train, test = (Labelled(*([column[i] for i in part] for column in train)) for part in (order[n:], order[:n]))
+    settings = TuneSettings(args.epochs, args.lr, args.batch_size, args.freeze, args.seed)
+    print(f"{len(train.texts):,} texts to learn from, {len(test.texts):,} to measure with", flush=True)
+    model, scores = finetune(base, train, test, settings)
+    save_classifier(args.out, model, {"base": str(args.checkpoint), "train": args.train, "metrics": scores})
+    print(f"accuracy {scores['accuracy']:.3f}; always the commonest label: {scores['majority']:.3f}")
+    print(f"wrote {args.out}; next: plm classify {args.out} 'a text'")
+
+
+def classify(args: Namespace) -> None:
+    """plm classify"""
+    model = load_classifier(find(args.checkpoint))
+    texts = args.texts or [line.rstrip("\n") for line in sys.stdin if line.strip()]
+    if not texts:
+        raise CommandError("there is no text to classify: give some, or one per line on standard input")
+    for text, label in zip(texts, model.predict(texts)):
+        print(f"{label}\t{text}")
+
+
+def info(args: Namespace) -> None:
+    """plm info"""
+    path = Path(args.checkpoint)
+    if path.is_dir() and (path / "last.safetensors").exists():
+        _describe_run(path / "last.safetensors")
+        if not any((path / name).exists() for name in ("model.safetensors", "best.safetensors")):
+            return
+    path = find(path)
+    head, shapes = _header(path)
+    if "run" in head:
+        return _describe_run(path)
+    if "config" not in head:
+        raise CommandError(f"{path} is a safetensors file, but none of ours: its header holds no config")
+    stored = json.loads(head["config"])
+    kind = kind_of(stored)
+    n = sum(int(torch.Size(shape).numel()) for shape, _ in shapes.values())
+    print(
+        f"{path}: {NAMES[kind]}, {n:,} numbers in {path.stat().st_size / 1e6:.1f} MB ({'/'.join(sorted(_types(shapes)))})"
+    )
+    sizes = stored.get(kind, stored)
+    sizes = sizes.get("base", sizes) if kind == "classifier" else sizes
+    print("sizes      " + ", ".join(f"{k} {v}" for k, v in sizes.items() if not isinstance(v, list | dict)))
+    if kind == "classifier":
+        print("labels     " + ", ".join(stored["classifier"]["labels"]))
+    for name, value in stored.get("card", {}).items():
+        print(f"{name:10} {json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value}")
+    return None
+
+
+def _header(path: Path) -> tuple[dict[str, str], dict[str, tuple[list[int], str]]]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+            return file.metadata() or {}, {name: (s.get_shape(), s.get_dtype()) for name, s in slices.items()}
+    except (SafetensorError, OSError) as error:
+        raise CommandError(f"{path} is truncated or no safetensors file ({error})") from error
+
+
+def _types(shapes: dict[str, tuple[list[int], str]]) -> set[str]:
+    return {kind for _, kind in shapes.values()}
+
+
+def _describe_run(path: Path) -> None:
+    head, _ = _header(path)
+    facts: dict[str, Any] = json.loads(head.get("run", "{}"))
+    if facts.get("format") != FORMAT:
+        raise CommandError(f"{path} is not the state of a run of this version")
+    progress, settings = facts["progress"], facts["settings"]
+    print(f"{path}: a run at step {progress['step']:,} of {settings['steps']:,}, {progress['tokens']:,} tokens read")
+    print(f"time       {hours(progress['seconds'])}, of which CPU {hours(progress['cpu_seconds'])}")
+    if progress["best"] is not None:
+        print(f"best       {progress['best']:.4f} at step {progress['best_step']:,}")
+    print("settings   " + ", ".join(f"{name} {value}" for name, value in settings.items()))
+
+
+COMMANDS: dict[str, Callable[[Namespace], None]] = {
+    "generate": generate_text,
+    "fill-mask": fill_mask,
+    "finetune": tune,
+    "classify": classify,
+    "info": info,
+}

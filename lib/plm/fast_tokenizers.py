@@ -1,0 +1,110 @@
+"""Tokenizers for one's own text, trained and applied in Rust (`tokenizers`): bytes for GPT, WordPiece for BERT, words for ELMo.
+
+Plain text can never produce a special token: typed by somebody, "<|end|>" is seven characters.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from plm import tokenize
+from plm.vocab import LANGUAGE_MODEL_SPECIALS, Vocab
+from plm.wordpiece import SPECIALS, UNK, WordPiece
+
+END = "<|end|>"  # behind each document, and before the first word of a prompt without one
+
+
+class ByteBPE:
+    """Byte-pair encoding of bytes, as GPT-2 has it: no text is unknown, and decoding gives it back letter by letter."""
+
+    def __init__(self, json_text: str):
+        self.fast = Tokenizer.from_str(json_text)
+        end = self.fast.token_to_id(END)
+        if end is None:
+            raise ValueError(f"this tokenizer has no token {END}: it was not made by plm.fast_tokenizers")
+        self.end_id: int = end  # the mark behind a document, …
+        self.start_id: int = end  # … and what a text begins with: the end of the one before
+
+    @classmethod
+    def train(cls, texts: Iterable[str], size: int) -> "ByteBPE":
+        """Learn `size` tokens: 256 bytes, the end mark, and the most frequent joins."""
+        if size < 257:
+            raise ValueError(f"a vocabulary of bytes needs at least 257 tokens, not {size}")
+        fast = Tokenizer(models.BPE())
+        fast.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        fast.decoder = decoders.ByteLevel()
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        trainer = trainers.BpeTrainer(
+            vocab_size=size, special_tokens=[END], initial_alphabet=alphabet, show_progress=False
+        )
+        fast.train_from_iterator(_some(texts), trainer)
+        content = json.loads(fast.to_str())
+        content["added_tokens"] = []  # these would be found inside texts
+        return cls(json.dumps(content, ensure_ascii=False))
+
+    def __len__(self) -> int:
+        return int(self.fast.get_vocab_size())
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text. A lone surrogate becomes U+FFFD."""
+        return list(self.fast.encode(text.encode("utf-8", "replace").decode("utf-8"), add_special_tokens=False).ids)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text; end marks are left out, and a character of which bytes are missing is U+FFFD."""
+        return str(self.fast.decode([int(i) for i in ids if int(i) != self.end_id], skip_special_tokens=False))
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What makes it, as plain data: ByteBPE(**config) is this tokenizer again."""
+        return {"json_text": self.fast.to_str()}
+
+
+def train_wordpiece(texts: Iterable[str], size: int, lowercase: bool = True, characters: bool = False) -> WordPiece:
+    """Learn BERT's pieces. characters: every character is a word, for Chinese; then the most frequent ones are taken."""
+    if characters:
+        counts = Counter(c for text in _some(texts) for c in (text.lower() if lowercase else text) if not c.isspace())
+        ranked = sorted(counts, key=lambda c: (-counts[c], c))
+        return WordPiece([*SPECIALS, *ranked[: size - len(SPECIALS)]], lowercase, characters=True)
+    fast = WordPiece(SPECIALS, lowercase).fast()
+    fast.model = models.WordPiece(unk_token=UNK)
+    alphabet = max(10, size // 4)  # a text of many scripts must leave room for pieces
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=size, special_tokens=list(SPECIALS), limit_alphabet=alphabet, show_progress=False
+    )
+    fast.train_from_iterator(_some(texts), trainer)
+    vocabulary = fast.get_vocab()
+    return WordPiece(sorted(vocabulary, key=vocabulary.__getitem__), lowercase)
+
+
+def train_words(texts: Iterable[str], size: int) -> Vocab:
+    """The most frequent words, as `plm.tokenize.words` sees them, behind <unk>, <s> and </s>."""
+    fast = fast_words(Vocab([], LANGUAGE_MODEL_SPECIALS))
+    special = list(LANGUAGE_MODEL_SPECIALS)
+    fast.train_from_iterator(
+        _some(texts), trainers.WordLevelTrainer(vocab_size=size, special_tokens=special, show_progress=False)
+    )
+    vocabulary = fast.get_vocab()
+    return Vocab(sorted(vocabulary, key=vocabulary.__getitem__)[len(special) :], LANGUAGE_MODEL_SPECIALS)
+
+
+def fast_words(vocab: Vocab) -> Any:
+    """`vocab.encode(plm.tokenize.words(text))` as a `tokenizers.Tokenizer`."""
+    fast = Tokenizer(models.WordLevel(vocab.ids, unk_token=vocab.specials[0]))
+    quotes = [normalizers.Replace(chr(int(code)), str(plain)) for code, plain in tokenize._QUOTES.items()]
+    fast.normalizer = normalizers.Sequence([*quotes, normalizers.Lowercase(), normalizers.NFC()])
+    fast.pre_tokenizer = pre_tokenizers.Split(Regex(tokenize._WORD.pattern), "removed", invert=True)
+    return fast
+
+
+def _some(texts: Iterable[str]) -> Iterator[str]:
+    """The texts, if there is one; a trainer says nothing when there is none."""
+    stream = iter(texts)
+    first = list(islice((text for text in stream if text.strip()), 1))
+    if not first:
+        raise ValueError("there is no text to learn a tokenizer from")
+    yield first[0]
+    yield from stream

@@ -1,0 +1,173 @@
+"""A pretrained model learns to tell labels apart: GPT by its last token, BERT and biLM by the mean over the text."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from plm.bert import pad
+from plm.checkpoints import Loaded, encode, rebuild
+from plm.elmo import BiLM, ScalarMix
+from plm.evaluate import accuracy, modes, restore
+from plm.run_settings import decay_groups
+from plm.train import fit, linear_decay, load_checkpoint, save_checkpoint, seed_everything
+
+
+class Labelled(NamedTuple):
+    """Texts and their labels."""
+
+    texts: list[str]
+    labels: list[str]
+
+
+@dataclass(frozen=True)
+class TuneSettings:
+    """How fine-tuning goes."""
+
+    epochs: int = 3
+    lr: float = 5e-4
+    batch_size: int = 16
+    freeze: bool = False  # only the last layer learns
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1 or self.batch_size < 1 or not self.lr > 0:
+            raise ValueError(
+                f"epochs and batch_size must be at least 1 and lr above 0; got {self.epochs}, {self.batch_size}, {self.lr}"
+            )
+
+
+def read_labelled(path: str, text: str = "text", label: str = "label") -> Labelled:
+    """Texts and labels from CSV, TSV, JSON lines or Parquet; rows without one of them are an error."""
+    import datasets
+
+    kinds = {".csv": "csv", ".tsv": "csv", ".jsonl": "json", ".json": "json", ".parquet": "parquet"}
+    kind = kinds.get(Path(path).suffix.lower())
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    if kind is None:
+        raise ValueError(f"{path} is none of {', '.join(kinds)}")
+    datasets.disable_progress_bars()
+    datasets.logging.set_verbosity(50)
+    extra = {"sep": "\t"} if path.lower().endswith(".tsv") else {}
+    rows = datasets.load_dataset(kind, data_files=path, split="train", streaming=True, **extra)
+    found = Labelled([], [])
+    for i, row in enumerate(rows):
+        for column in (text, label):
+            if row.get(column) is None:
+                raise ValueError(f"{path}: row {i + 1} has no {column!r}; its columns are {', '.join(row)}")
+        found.texts.append(str(row[text]))
+        found.labels.append(str(row[label]))
+    if not found.texts:
+        raise ValueError(f"{path} holds no rows")
+    return found
+
+
+class Classifier(nn.Module):
+    """A pretrained encoder and one linear layer. forward(ids (B, T), lengths (B,)) gives logits (B, classes)."""
+
+    def __init__(self, base: Loaded, labels: Sequence[str]):
+        super().__init__()
+        if len(set(labels)) != len(labels) or len(labels) < 2:
+            raise ValueError(f"a classifier needs at least two different labels, got {list(labels)}")
+        self.kind, self.tokenizer, self.labels = base.kind, base.tokenizer, list(labels)
+        self.encoder = base.model.bert if base.kind == "bert" else base.model
+        config = base.model.config
+        self.mix = ScalarMix(config.n_layers + 1) if isinstance(base.model, BiLM) else None
+        width = 2 * config.d_emb if self.mix is not None else config.d_model  # type: ignore[union-attr]
+        self.longest = getattr(config, "n_positions", 10_000)
+        self.output = nn.Linear(width, len(labels))  # type: ignore[arg-type]
+        nn.init.zeros_(self.output.weight)
+        nn.init.zeros_(self.output.bias)
+
+    def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
+        real = torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]  # (B, T)
+        if self.kind == "gpt":  # padding stands on the right, where no earlier token can look
+            h = self.encoder.hidden(ids)  # type: ignore[operator]
+            return self.output(h[torch.arange(len(ids)), lengths - 1])
+        if self.kind == "bert":
+            h = self.encoder(ids, mask=real).states
+        else:
+            states = self.encoder.states(ids, lengths)  # type: ignore[operator]
+            h = self.mix(torch.stack([torch.cat(pair, -1) for pair in states]))  # type: ignore[misc]
+        return self.output((h * real[..., None]).sum(1) / lengths[:, None])
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of each text, cut to what the model can read."""
+        return [encode(self.kind, self.tokenizer, text, self.longest) for text in texts]
+
+    def batch(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        """Rows of ids as the arguments of `forward`."""
+        device = self.output.weight.device
+        return pad(rows).to(device), torch.tensor([len(row) for row in rows], device=device)
+
+    @torch.no_grad()
+    def predict(self, texts: Sequence[str], batch_size: int = 64) -> list[str]:
+        """The label of each text."""
+        found, rows = modes(self), self.encode(texts)
+        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+        labels = [""] * len(rows)
+        self.eval()
+        try:
+            for part in (order[i : i + batch_size] for i in range(0, len(order), batch_size)):
+                for i, best in zip(part, self(*self.batch([rows[i] for i in part])).argmax(1).tolist()):
+                    labels[i] = self.labels[best]
+        finally:
+            restore(found)
+        return labels
+
+
+def finetune(
+    base: Loaded, train: Labelled, test: Labelled, settings: TuneSettings
+) -> tuple[Classifier, dict[str, Any]]:
+    """Train a classifier. Returns it and {"accuracy", "majority"}, on the test texts; majority: always the commonest label."""
+    unknown = set(test.labels) - set(train.labels)
+    if unknown:
+        raise ValueError(f"the label {min(unknown)!r} of the test texts never occurs in the training texts")
+    seed_everything(settings.seed)
+    model = Classifier(base, sorted(set(train.labels)))
+    if settings.freeze:
+        model.encoder.requires_grad_(False)
+    rows, targets = model.encode(train.texts), [model.labels.index(label) for label in train.labels]
+    n, rng = len(rows), np.random.default_rng(settings.seed)
+
+    def batches() -> Any:
+        for _ in range(settings.epochs):
+            order = rng.permutation(n)
+            for part in np.array_split(order, -(-n // settings.batch_size)):
+                yield [rows[i] for i in part], torch.tensor([targets[i] for i in part])
+
+    def loss(batch: tuple[list[list[int]], Tensor]) -> Tensor:
+        ids, lengths = model.batch(batch[0])
+        return F.cross_entropy(model(ids, lengths), batch[1].to(ids.device))
+
+    steps = settings.epochs * -(-n // settings.batch_size)
+    optimizer = torch.optim.AdamW(decay_groups(model, 0.01), lr=settings.lr)
+    fit(model, loss, batches(), steps, optimizer=optimizer, schedule=linear_decay(steps, steps // 10), clip=1.0)
+    found = accuracy(model.predict(test.texts), test.labels)
+    commonest = Counter(train.labels).most_common(1)[0][0]
+    return model.eval(), {"accuracy": found, "majority": accuracy([commonest] * len(test.labels), test.labels)}
+
+
+def save_classifier(path: str | Path, model: Classifier, card: dict[str, Any]) -> Path:
+    """Write a classifier as one file, in half precision."""
+    base = {"kind": model.kind, "labels": model.labels, "base": asdict(model.encoder.config)}  # type: ignore[call-overload]
+    tokenizer = {"words": list(model.tokenizer.tokens)} if model.kind == "elmo" else model.tokenizer.config
+    return save_checkpoint(path, model, {"classifier": base, "tokenizer": tokenizer, "card": card}, half=True)
+
+
+def load_classifier(path: str | Path) -> Classifier:
+    """Read a file of `save_classifier`, in evaluation mode."""
+    state, stored = load_checkpoint(path)
+    if "classifier" not in stored:
+        raise ValueError(f"{path} is not a classifier: plm finetune makes one")
+    about = stored["classifier"]
+    model = Classifier(rebuild(about["kind"], about["base"], stored["tokenizer"]), about["labels"])
+    model.load_state_dict(state)
+    return model.eval()
