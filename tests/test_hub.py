@@ -134,6 +134,22 @@ def test_an_untied_decoder_is_refused(tmp_path):
         hub.load_hub_bert(tmp_path)
 
 
+@pytest.mark.parametrize(("kind", "cls"), [("GPT2Config", "GPT2LMHeadModel"), ("OpenAIGPTConfig", "OpenAIGPTLMHeadModel")])
+def test_folders_of_gpt(tmp_path, kind, cls):
+    torch.manual_seed(0)
+    config = getattr(transformers, kind)(vocab_size=12, n_positions=10, n_embd=8, n_layer=2, n_head=2)
+    model = getattr(transformers, cls)(config).eval()
+    model.save_pretrained(tmp_path)
+    with torch.no_grad():
+        assert_close(hub.load_hub_gpt(tmp_path)(IDS), model(IDS).logits, atol=1e-5, rtol=1e-5)
+    with pytest.raises(ValueError, match='not "bert"'):
+        hub.load_hub_bert(tmp_path)
+    stored = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(stored | {"layer_norm_epsilon": 1e-3}))
+    with pytest.raises(ValueError, match="1e-5"):
+        hub.load_hub_gpt(tmp_path)
+
+
 def test_the_hub_is_asked_only_on_demand(monkeypatch, tmp_path):
     asked = []
     model = folder(tmp_path / "fetched")

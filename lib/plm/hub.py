@@ -18,6 +18,8 @@ from torch import Tensor, nn
 from plm.bert import Bert, BertConfig, BertForPretraining
 from plm.data import package_file
 from plm.files import read_json
+from plm.gpt import GPT
+from plm.gpt_weights import load_gpt1, load_gpt2
 from plm.wordpiece import WordPiece
 
 State = dict[str, Tensor]
@@ -177,6 +179,20 @@ def load_hub_bert(name: str | Path, download: bool = False) -> tuple[Bert | Bert
         if len(known) > config.vocab_size:
             raise ValueError(f"{folder}: vocab.txt has {len(known)} pieces, the model {config.vocab_size}")
     return model.eval(), known
+
+
+def load_hub_gpt(name: str | Path, download: bool = False) -> GPT:
+    """GPT-1 or GPT-2 from a folder of the hub (`gpt2`, `openai-community/openai-gpt`), in evaluation mode."""
+    folder = find_folder(name, download)
+    config = read_config(folder)
+    kinds = {"gpt2": (load_gpt2, "activation_function", "gelu_new"), "openai-gpt": (load_gpt1, "afn", "gelu")}
+    if config["model_type"] not in kinds:
+        raise ValueError(f'this is a model of type {config["model_type"]!r}, not "gpt2" or "openai-gpt"')
+    load, key, activation = kinds[config["model_type"]]
+    if config.get(key, activation) != activation or config.get("layer_norm_epsilon", 1e-5) != 1e-5:
+        raise ValueError(f"{folder}: our GPT has the activation {activation!r} and layer norms with 1e-5")
+    weights = {key: t for key, t in read_weights(folder).items() if not key.endswith((".attn.bias", ".attn.masked_bias"))}
+    return load(weights, config["n_head"])
 
 
 def minilm_folder() -> Path:
