@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from accelerate.state import AcceleratorState
 from safetensors.torch import load_file
 from tiny_task import TinyLM, TinyTask
 from torch import nn
@@ -267,8 +266,7 @@ def test_d06_the_state_runs_no_code(copy):
 
 def one_of_two(rank, port, folder, task, settings):
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", MASTER_PORT=str(port))
-    os.environ.update(MASTER_ADDR="127.0.0.1", OMP_NUM_THREADS="1", ACCELERATE_USE_CPU="true")
-    AcceleratorState._reset_state(True)
+    os.environ.update(MASTER_ADDR="127.0.0.1", OMP_NUM_THREADS="1")
     pretrain(task, folder, settings)
     if rank:
         (folder / "rank1.json").write_text(json.dumps({n: t.sum().item() for n, t in task.model.state_dict().items()}))

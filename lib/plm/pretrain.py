@@ -15,6 +15,7 @@ Distribution and mixed precision are Hugging Face Accelerate's: the same script 
 """
 
 import math
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -102,8 +103,7 @@ class Run:
     """A run: one task, one folder."""
 
     def __init__(self, task: Task, folder: Path, settings: Settings, echo: Callable[[str], None] | None = None):
-        AcceleratorState._reset_state()  # or a second run in one process could not have another precision
-        self.accelerator = Accelerator(mixed_precision=settings.precision, cpu=settings.cpu)
+        self.accelerator = _accelerator(settings)
         self.settings = replace(settings, precision=self.accelerator.mixed_precision)
         self.task, self.folder, self.state_path = task, folder, folder / "last.safetensors"
         self.world, self.rank = self.accelerator.num_processes, self.accelerator.process_index
@@ -264,6 +264,18 @@ class Run:
             if self.board is not None:
                 for key in row.keys() - {"step"}:
                     self.board.add_scalar(f"{name}/{key}", row[key], row["step"])
+
+
+def _accelerator(settings: Settings) -> Accelerator:
+    # Or a second run in one process could have no other precision or device.
+    AcceleratorState._reset_state(reset_partial_state=not torch.distributed.is_initialized())
+    # Accelerate forms a group of CPU processes only when it is told that they are to stay on the CPU.
+    cpu = settings.cpu or not torch.accelerator.is_available()
+    accelerator = Accelerator(mixed_precision=settings.precision, cpu=cpu)
+    wanted = int(os.environ.get("WORLD_SIZE", "1"))
+    if accelerator.num_processes != wanted:
+        raise ValueError(f"{wanted} processes were started, but they did not find each other; with cpu=True they may")
+    return accelerator
 
 
 def seed_of(*numbers: int) -> int:
