@@ -133,6 +133,7 @@ def test_padding_and_company_change_nothing():
     by_hand = [net.gpt.loss({"ids": torch.tensor(e.sequences)}) for e in (short, long)]
     assert_close(language, sum(t for t, _ in by_hand) / sum(n for _, n in by_hand))
     assert_close(task, F.cross_entropy(net(collate([short, long])), torch.tensor([0, 1])))
+    assert [part.item() for part in net.losses(collate([short, long]), language=False)] == [task.item(), 0]
 
 
 def test_gradients_of_l3_are_those_of_its_two_parts():

@@ -132,10 +132,15 @@ class GPTForTask(nn.Module):
             return self.head(self.drop(h)).squeeze(-1)
         return self.head(self.drop(h.sum(1)))
 
-    def losses(self, batch: TaskBatch) -> tuple[Tensor, Tensor]:
-        """Mean losses of the task (L2) and of the next token (L1, over all true tokens but the first of each sequence)."""
+    def losses(self, batch: TaskBatch, language: bool = True) -> tuple[Tensor, Tensor]:
+        """Mean losses of the task (L2) and of the next token (L1, over all true tokens but the first of each sequence).
+
+        L1 is 0, and costs nothing, without `language`.
+        """
         states = self.states(batch)
         task = F.cross_entropy(self.classify(states, batch.lengths), batch.labels)
+        if not language:
+            return task, task.new_zeros(())
         inside = torch.arange(1, batch.ids.shape[2], device=batch.ids.device) < batch.lengths[..., None]
         targets = batch.ids[..., 1:].where(inside, IGNORED).flatten()
         total = linear_cross_entropy(states[..., :-1, :].flatten(0, 2), self.gpt.tokens.weight, targets)
@@ -175,8 +180,8 @@ def fine_tune(
         for batch in batches(examples, batch_size):
             for group in optimizer.param_groups:
                 group["lr"] = lr * schedule(len(losses))
-            task, language = model.losses(batch)
-            loss = task + lm_weight * language if lm_weight else task
+            task, language = model.losses(batch, lm_weight > 0)
+            loss = task + lm_weight * language
             if not torch.isfinite(loss):
                 raise FloatingPointError(f"the loss is {loss.item()} after {len(losses)} steps: try a smaller rate")
             optimizer.zero_grad()
