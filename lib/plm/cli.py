@@ -131,6 +131,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("plm: interrupted", file=sys.stderr)
         return 130
+    if "torch" in sys.modules and sys.modules["torch"].distributed.is_initialized():
+        sys.modules["torch"].distributed.destroy_process_group()
     return 0
 
 

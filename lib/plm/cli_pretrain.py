@@ -95,6 +95,10 @@ def run(kind: str, values: dict[str, Any], echo: Echo) -> None:
             raise CommandError(f"plm pretrain {kind} needs {what}: --{name}")
     training = {name: values[name] for name in options(Settings)}
     settings, folder = Settings(**training), Path(values["out"])
+    config = CONFIGS[kind][0]
+    config(
+        vocab_size=values["vocab_size"], **_model_values(kind, values)
+    )  # wrong sizes are said before the text is read
     main = os.environ.get("RANK", "0") == "0"
     say: Echo = echo if main else lambda line: None
     card = {"text": values["text"], "licence": "that of the text, as far as it has one"}
