@@ -1,5 +1,10 @@
 """Choosing the next token, and writing: against transformers' filters, by hand, and in a batch as alone."""
 
+import json
+import shutil
+import subprocess
+from importlib.resources import files
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -7,8 +12,9 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 from transformers.generation.logits_process import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
+from plm.bpe import BPE
 from plm.gpt import GPT, GPTConfig
-from plm.sampling import draw, generate, next_token_probs, pad_left
+from plm.sampling import draw, generate, next_token_example, next_token_probs, pad_left
 
 LOGITS = torch.randn(5, 50, generator=torch.Generator().manual_seed(0)) * 3
 
@@ -205,3 +211,43 @@ def test_a_model_that_diverged_says_so():
         model.tokens.weight[3] = float("nan")
     with pytest.raises(FloatingPointError, match="NaN"):
         generate(model, [[3]], 1)
+
+
+# --- the explorer -------------------------------------------------------------------------------------------------
+
+
+def test_an_example_for_the_explorer_holds_the_whole_distribution():
+    tokenizer = BPE.train(["a film . ", "good film ! "], 20)
+    model = tiny(vocab_size=24, n_ids=len(tokenizer), n_positions=32)
+    found = next_token_example(model, tokenizer, "a good film ", n=5)
+    assert len(found["tokens"]) == 5
+    assert found["size"] == len(tokenizer) - 5
+    values = [p for _, p in found["tokens"]]
+    assert values == sorted(values, reverse=True)
+    assert abs(sum(values) + found["rest"] - 1) < 1e-5
+    ids = [tokenizer.start_id, *tokenizer.encode("a good film ")]
+    assert_close(
+        values[0], model(torch.tensor([ids]))[0, -1, : len(tokenizer)].softmax(-1).max().item(), atol=1e-5, rtol=0
+    )
+    assert not any(" " in token for token, _ in found["tokens"])
+    with pytest.raises(ValueError, match="at least one word"):
+        next_token_example(model, tokenizer, "  ")
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
+def test_the_explorer_chooses_as_the_library_does(tmp_path):
+    probs = LOGITS[0].double().softmax(-1).sort(descending=True).values
+    n = len(probs)
+    now = {"tokens": [[str(i), p] for i, p in enumerate(probs.tolist())], "rest": 0, "size": 0}
+    settings_ = [(t, k, p) for t in (0, 0.3, 1, 1.9) for k in (1, 5, 59, 60) for p in (0.05, 0.5, 0.8, 1)]
+    text = (files("plm") / "explore_static" / "next_token.js").read_text(encoding="utf-8")
+    script = tmp_path / "check.mjs"
+    script.write_text(
+        text.replace("export default { render };", "")
+        + f"const now = {json.dumps(now)};\n"
+        + f"console.log(JSON.stringify({json.dumps(settings_)}.map(([t, k, p]) => choose(now, t, k, p))));"
+    )
+    answer = subprocess.run(["node", script], check=True, capture_output=True, text=True)
+    for (t, k, p), found in zip(settings_, json.loads(answer.stdout), strict=True):
+        wanted = next_token_probs(probs.log(), t, None if k == 60 or k > n else k, None if p == 1 else p)
+        assert_close(torch.tensor(found["kept"], dtype=torch.float64), wanted, msg=f"{t}, {k}, {p}")

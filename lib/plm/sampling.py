@@ -1,10 +1,12 @@
 """Writing with a language model: which token comes next (greedy, temperature, top-k, top-p), and one after the other."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from plm.bpe import BPE
 from plm.evaluate import modes, restore
 from plm.gpt import GPT
 
@@ -105,6 +107,27 @@ def generate(
     finally:
         restore(found)
     return rows
+
+
+@torch.no_grad()
+def next_token_example(model: GPT, tokenizer: BPE, text: str, n: int = 60) -> dict[str, Any]:
+    """One prefix for the front end `next_token`: the n most probable tokens after a text, and what the others hold.
+
+    The text is read as the beginning of a document. The space that ends a word is shown as ␣.
+    """
+    if not text.strip():
+        raise ValueError("type at least one word")
+    ids = [tokenizer.start_id, *tokenizer.encode(text)][-model.config.n_positions :]
+    found = modes(model)
+    model.eval()
+    try:
+        probs = next_token_probs(model(torch.tensor([ids]))[0, -1, : model.config.n_ids].cpu())
+    finally:
+        restore(found)
+    values, tokens = probs.topk(min(n, len(probs)))
+    listed = [[tokenizer.tokens[i].replace(" ", "␣"), round(p, 6)] for i, p in zip(tokens.tolist(), values.tolist())]
+    rest = max(0.0, 1 - sum(p for _, p in listed))
+    return {"text": text.strip(), "tokens": listed, "rest": round(rest, 6), "size": len(probs) - len(listed)}
 
 
 def pad_left(rows: Sequence[Sequence[int]], pad_id: int = 0) -> tuple[Tensor, Tensor]:
