@@ -255,6 +255,27 @@ def test_documents_of_sentences_in_shards(tmp_path, tokenizer):
         documents(write(tmp_path / "x.txt", "\n\n"), tokenizer)
 
 
+def test_the_last_documents_are_held_out(tmp_path, tokenizer):
+    text = "\n\n".join(f"{'a b c d e ' * n}." for n in range(1, 9))
+    whole = documents(write(tmp_path / "x.txt", text), tokenizer, shard_tokens=10_000)
+    train, dev = whole.split(0.01)
+    assert len(train) == 1
+    assert len(dev.documents) - 1 == 2  # the fewest from which a random neighbour can be drawn
+    assert np.array_equal(np.concatenate([train[0].ids, dev.ids]), whole[0].ids)
+    assert np.array_equal(pickle.loads(pickle.dumps(train))[0].ids, train[0].ids)
+    assert len(whole.split(0.5)[1].documents) - 1 == 3
+    shards = documents(write(tmp_path / "x.txt", text), tokenizer, shard_tokens=320)
+    assert [len(shard.ids) for shard in shards] == [188]  # documents are counted whole
+    shards = documents(write(tmp_path / "x.txt", text * 4), tokenizer, shard_tokens=330)
+    train, dev = shards.split(0.01)
+    everything = [shard.ids for shard in (*train, dev)]
+    assert np.array_equal(np.concatenate(everything), np.concatenate([shard.ids for shard in shards]))
+    with pytest.raises(ValueError, match="the text has 3 documents, and training and held-out text need two each"):
+        documents(write(tmp_path / "x.txt", "a b.\n\nc.\n\nd."), tokenizer).split()
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        whole.split(0)
+
+
 # --- memory ---------------------------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ from plm.elmo import BiLM, BiLMConfig
 from plm.gpt import GPT, GPTConfig
 from plm.masking import Documents, MaskingConfig, PretrainingBatches
 from plm.pretrain import Settings, pretrain
-from plm.pretrain_tasks import BertTask, ElmoTask, GPTTask, Shuffled
+from plm.pretrain_tasks import BertTask, ElmoTask, GPTTask, ShardedBertTask, Shuffled
 from plm.run_files import load_state
 from plm.run_log import read_log
 from plm.run_settings import decay_groups
@@ -97,6 +97,35 @@ def test_batches_are_functions_of_their_number():
         again = [task.batch(k) for k in (7, 0, 1)]
         assert_close(first, [again[1], again[2], again[0]], rtol=0, atol=0)
         assert not torch.equal(first[0]["ids"][:1, :8], first[1]["ids"][:1, :8])
+
+
+def test_shards_take_turns_and_batches_stay_functions_of_their_number():
+    task = bert_task()
+    opened = []
+
+    class Shards:
+        def __len__(self):
+            return 3
+
+        def __getitem__(self, i):
+            opened.append(i)
+            return Documents.build(rows(24, 40, 17, seed=i).add(2).view(6, 16, 10).tolist())
+
+    def make(documents):
+        vocabulary = task.batches.vocabulary
+        return PretrainingBatches(documents, vocabulary, MaskingConfig(), tokens=48, lengths=(19, 24))
+
+    sharded = ShardedBertTask(task.model, make, Shards(), task.dev, task.save)
+    assert sharded.stretch == 960 // 48
+    numbers = [0, 1, 25, 45, 61, 3]
+    there = {k: sharded.batch(k) for k in numbers}
+    back = {k: sharded.batch(k) for k in reversed(numbers)}
+    assert_close(there, back, rtol=0, atol=0)
+    opened.clear()
+    for k in range(60):  # one pass: each shard is opened once, one of them is already
+        sharded.batch(k)
+    assert len(opened) in (2, 3)
+    assert len(set(opened)) == len(opened)
 
 
 def test_every_pass_holds_every_row_once_in_a_new_order():
