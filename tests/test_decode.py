@@ -96,6 +96,22 @@ def test_a_beam_of_one_is_greedy_search(seed):
         assert one.score == pytest.approx(other.score, abs=1e-5)
 
 
+@pytest.mark.parametrize("alpha", [0.0, 1.0])
+@pytest.mark.parametrize("beam", [2, 3, 4])
+def test_early_ends_do_not_crowd_out_the_most_probable_sequence(beam, alpha):
+    """A sure model writes 3, 4, …, 11; at each word it holds a small chance that this was all."""
+    rows = torch.full((12, 12), 0.001)
+    rows[:, END] = 0.03
+    for token in range(3, 12):
+        rows[START if token == 3 else token - 1, token] = 0.95
+    rows[11, END] = 0.95
+    sure = Script(rows.tolist())
+    options = {"start_id": START, "end_id": END, "max_len": 20}
+    (found,) = greedy(sure, ONE, **options)
+    assert found.ids == list(range(3, 12))
+    assert beam_search(sure, ONE, beam=beam, **options, alpha=alpha)[0][0].ids == found.ids
+
+
 def test_a_batch_with_padding_gives_what_its_rows_give_alone():
     sources = [[3], [4, 3, 4], [3, 3], [4]]
     batch = torch.tensor([row + [0] * (3 - len(row)) for row in sources])

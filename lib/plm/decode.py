@@ -65,9 +65,11 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """Carry the `beam` most probable unfinished sequences of each row along; return up to `beam` finished ones, best first.
 
-    A sequence that ends leaves the beam for the list of the finished, if it was among the `beam` best of its step. A row is
-    done when that list holds `beam` of them or after `max_len` tokens, end token included; if nothing finished by then, the
-    cut sequences are returned. Results are ranked by log_prob / length ** alpha: the log-probability of a sequence only falls
+    A sequence that ends leaves the beam for the list of the finished, and its place stays empty: a beam with two finished
+    sequences carries `beam` - 2 on (as in the code of Bahdanau et al. 2015). So the most probable beginning keeps its place
+    to the end; in a beam that is filled up again, improbable sequences that end early would crowd it out. A row is done when
+    no place is left or after `max_len` tokens, end token included; if nothing finished by then, the cut sequences are
+    returned. Results are ranked by log_prob / length ** alpha: the log-probability of a sequence only falls
     with each token, so that alpha = 0 favours short ones; alpha = 1 ranks by the mean per token (Wu et al. 2016, sec. 7).
     With `beam` = 1 this is greedy search; with a beam as wide as the tree it is exhaustive.
     """
@@ -85,17 +87,13 @@ def beam_search(
             grown: list[tuple[int, list[int], float]] = []
             for row, group in groupby(range(len(live)), key=lambda i: live[i][0]):
                 members = list(group)
-                new: list[tuple[int, tuple[int, list[int], float]]] = []
-                for rank, (i, token, value) in enumerate(_best(total[members], 2 * beam)):
+                for i, token, value in _best(total[members], beam - len(done[row])):
                     prefix = live[members[i]][1]
                     if token == end_id:
-                        if rank < beam:
-                            done[row].append(Hypothesis(prefix, value, value / length**alpha, True))
-                    elif len(new) < beam:
-                        new.append((members[i], (row, [*prefix, token], value)))
-                if len(done[row]) < beam:
-                    parents += [parent for parent, _ in new]
-                    grown += [hypothesis for _, hypothesis in new]
+                        done[row].append(Hypothesis(prefix, value, value / length**alpha, True))
+                    else:
+                        parents.append(members[i])
+                        grown.append((row, [*prefix, token], value))
             live = grown
             if not live:
                 break
