@@ -310,3 +310,42 @@ def test_pieces_for_english_and_characters_for_chinese():
     assert cased.encode("The").pieces != cased.encode("the").pieces  # case B03
     chinese = train_wordpiece(["\u4e2d\u6587\u4e2d \u56fd\u4e2d\u6587"], 7, characters=True)
     assert chinese.pieces[5:] == ("\u4e2d", "\u6587")
+
+
+# --- the page of the book -------------------------------------------------------------------------------------------
+
+PAGE = (ROOT / "chapters" / "engine.md").read_text(encoding="utf-8")
+COMMANDS = [line for block in re.findall(r"```bash\n(.*?)```", PAGE, re.S) for line in block.splitlines()]
+ABOUT = re.compile(r"^(?:torchrun|accelerate launch) .*?-m plm\.cli ")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_of_the_page_is_understood(command):
+    given = shlex.split(ABOUT.sub("plm ", command))[1:]
+    _, unknown = build_parser().parse_known_args(given)
+    assert unknown == []
+    config = re.search(r"--config (configs/\S+)", command)
+    assert config is None or (ROOT / config[1]).exists()
+
+
+def test_the_tour_of_the_page(place, capsys, tmp_path, monkeypatch):
+    """As it stands there, with a shorter text and smaller models."""
+    monkeypatch.chdir(tmp_path)
+    Path("reviews.txt").write_text(a_text(), encoding="utf-8")
+    Path("labelled.csv").write_bytes((place / "labels.csv").read_bytes())
+    tour = [command for command in COMMANDS if command.startswith("plm") and "--config" not in command]
+    assert len(tour) == 8
+    for command in tour:
+        smaller = f"{TINY} --no-vectors" if " bert " in command else TINY
+        assert main(shlex.split(command + f" {smaller}" * command.startswith("plm pretrain"))[1:]) == 0
+    out = capsys.readouterr().out
+    assert "The film" in out
+    assert "\tWhat a film." in out
+
+
+def test_the_task_of_the_page(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    code = re.findall(r"```python\n(.*?)```", PAGE, re.S)[1]
+    exec(compile(code, "engine.md", "exec"), {"__name__": "page"})
+    assert float(capsys.readouterr().out) < 1.5
+    assert read_log("runs/letters/eval.csv")[-1]["step"] == 200
