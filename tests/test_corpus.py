@@ -75,6 +75,21 @@ def test_other_formats_folders_patterns_and_compression(tmp_path):
     assert texts(Source(str(tmp_path / "4.csv"), column="body")) == ["a b"]
 
 
+def test_a_data_set_as_the_hub_has_it(tmp_path, tokenizer):
+    """A folder takes the place of a name, so that no network is needed."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for part, words in (("train", ["a b c", "d e"]), ("test", ["e e e e"])):
+        pq.write_table(pa.table({"body": words}), tmp_path / f"{part}-00000-of-00001.parquet")
+    source = Source(f"hub:{tmp_path}", column="body")
+    assert texts(source) == ["a b c", "d e"]
+    assert texts(Source(f"hub:{tmp_path}", column="body", split="test", documents=1)) == ["e e e e"]
+    assert pack(source, tokenizer, Packing(5))[[0]].tolist() == [[3, 4, 5, 6, 7]]
+    with pytest.raises(ValueError, match="no column 'text'; it has body"):
+        texts(Source(f"hub:{tmp_path}"))
+
+
 def test_a_long_line_comes_in_pieces_and_nothing_is_lost(tmp_path):
     line = "word " * (LONGEST // 2)
     for boundary in ("blank", "line", "file"):

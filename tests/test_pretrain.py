@@ -272,16 +272,17 @@ def one_of_two(rank, port, folder, task, settings):
         (folder / "rank1.json").write_text(json.dumps({n: t.sum().item() for n, t in task.model.state_dict().items()}))
 
 
-def on_two_processes(folder, task, settings):
+def on_two_processes(folder, task, settings, do=None):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    children = [fork.Process(target=one_of_two, args=(rank, port, folder, task, settings)) for rank in (0, 1)]
+    do = do or one_of_two
+    children = [fork.Process(target=do, args=(rank, port, folder, task, settings)) for rank in (0, 1)]
     for child in children:
         child.start()
     for child in children:
         child.join(60)
-    assert [child.exitcode for child in children] == [0, 0]
+    return [child.exitcode for child in children]
 
 
 def losses_of(folder):
@@ -295,7 +296,7 @@ def test_d01_two_processes_and_two_micro_batches_equal_one_batch_of_double_size(
     single = replace(SETTINGS, accumulate=1)
     pretrain(TinyTask(**calm, batch_size=8), tmp_path / "big", single)
     pretrain(TinyTask(**calm, batch_size=4), tmp_path / "accumulated", replace(single, accumulate=2))
-    on_two_processes(tmp_path / "two", TinyTask(**calm, batch_size=4), single)
+    assert on_two_processes(tmp_path / "two", TinyTask(**calm, batch_size=4), single) == [0, 0]
     big = losses_of(tmp_path / "big")
     for other in ("accumulated", "two"):
         assert_close(losses_of(tmp_path / other), big, rtol=2e-5, atol=2e-6)
@@ -316,6 +317,24 @@ def test_two_processes_go_on_bit_for_bit_with_dropout_of_their_own(tmp_path):
     (files, logs), (other_files, other_logs) = (what_a_run_leaves(tmp_path / name) for name in ("straight", "halting"))
     assert logs["train"] == other_logs["train"]
     assert all(torch.equal(t, other_files["last"][name]) for name, t in files["last"].items())
+
+
+def disagreeing(rank, port, folder, task, settings):
+    """Exit code 3 if the process says that it was given something else than the other."""
+    task.seed = rank if settings.seed == 0 else 0
+    here = folder / str(rank) if settings.seed else folder
+    try:
+        one_of_two(rank, port, here, task, settings)
+    except ValueError as error:
+        os._exit(3 if "the processes" in str(error) else 4)
+
+
+def test_processes_that_were_given_different_things_say_so(tmp_path):
+    assert on_two_processes(tmp_path / "texts", TinyTask(), SETTINGS, disagreeing) == [3, 3]
+    settings = replace(SETTINGS, seed=1, accumulate=1, steps=4, schedule="constant")
+    pretrain(TinyTask(), tmp_path / "folders" / "0", replace(settings, accumulate=2, steps=2, warmup=0))
+    settings = replace(settings, warmup=0)
+    assert on_two_processes(tmp_path / "folders", TinyTask(), settings, disagreeing) == [3, 3]
 
 
 def test_d01_numbers_by_hand(tmp_path):

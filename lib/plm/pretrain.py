@@ -14,9 +14,11 @@ Distribution and mixed precision are Hugging Face Accelerate's: the same script 
 `accelerate launch`.
 """
 
+import json
 import math
 import os
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import asdict, replace
@@ -132,11 +134,22 @@ class Run:
             if self.accelerator.scaler is not None and facts["scaler"]:
                 self.accelerator.scaler.load_state_dict(facts["scaler"])
             self.echo(f"going on from {self.state_path} at step {self.progress.step}")
+        self._agree()
         if self.accelerator.is_main_process:
             for name in ("last.safetensors", "best.safetensors", "model.safetensors", "train.csv", "eval.csv"):
                 remove_leftovers(self.folder / name)
             self.logs = {name: Log(self.folder / f"{name}.csv", self.progress.step) for name in ("train", "eval")}
             self.board = board(self.folder, self.progress.step) if self.settings.tensorboard else None
+
+    def _agree(self) -> None:
+        """Processes that were given another text, other settings or another state would train nonsense in silence."""
+        code = zlib.crc32(json.dumps(self.identity(), sort_keys=True).encode())
+        ours = torch.tensor([[self.progress.step, code]], device=self.accelerator.device)
+        steps, codes = zip(*self.accelerator.gather(ours).tolist()) if self.world > 1 else ((0,), (0,))
+        if len(set(steps)) > 1:
+            raise ValueError(f"the processes stand at the steps {steps}: all must see the same folder {self.folder}")
+        if len(set(codes)) > 1:
+            raise ValueError("the processes were given different settings, texts or tokenizers: they need the same")
 
     def save(self) -> None:
         """Write everything that `resume` needs."""
