@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.testing import assert_close
 
+from plm.attention import keep_weights
 from plm.bert import (
     IS_NEXT,
     NOT_NEXT,
@@ -16,13 +17,13 @@ from plm.bert import (
     Bert,
     BertConfig,
     BertForPretraining,
-    count_parameters,
-    decay_groups,
     pad,
 )
 from plm.bert_checkpoint import load_bert, save_bert
+from plm.bert_parameters import count_parameters
 from plm.hub import bert_config, bert_state, fill_model
 from plm.leaks import influence
+from plm.run_settings import decay_groups
 from plm.wordpiece import SPECIALS, WordPiece
 
 V, T = 23, 12
@@ -157,8 +158,8 @@ def test_a22_the_word_table_exists_once_and_decays_once():
     groups = decay_groups(model, 0.01)
     ids = [id(p) for group in groups for p in group["params"]]
     assert sorted(ids) == sorted(id(p) for p in model.parameters())
-    assert all(p.ndim == 1 for p in groups[1]["params"])
     assert groups[1]["weight_decay"] == 0
+    assert {id(p) for p in groups[0]["params"]}.isdisjoint(id(p) for p in model.parameters() if p.ndim == 1)
     before = model.bert.embedding.words.weight.clone()
     model(batch()[0], positions=torch.tensor([0])).mlm.sum().backward()
     torch.optim.SGD(model.parameters(), lr=0.1).step()
@@ -173,6 +174,17 @@ def test_both_sides_are_seen_unless_it_is_causal():
     assert influence(lambda x: random_model().bert(x).states, ids, 7).all()
     seen = influence(lambda x: random_model(causal=True).bert(x).states, ids, 7)
     assert torch.equal(seen, torch.ones(9, 9, dtype=torch.bool).tril())
+
+
+def test_attention_comes_from_the_same_code():
+    model, (ids, segments, real) = random_model(), batch()
+    weights = model.bert.attention(ids, segments=segments)
+    assert [w.shape for w in weights] == [(3, 2, 9, 9)] * 2
+    assert_close(weights[0].sum(-1), torch.ones(3, 2, 9))
+    assert (weights[1][~real[:, None, None, :].expand_as(weights[1])] == 0).all()
+    with keep_weights(model):
+        slow = model(ids, segments=segments)
+    assert_close(slow.nsp, model(ids, segments=segments).nsp)
 
 
 def test_padding_changes_nothing():

@@ -55,7 +55,11 @@ def test_c09_shares_are_15_and_80_10_10(rate):
     found = mask(ids, MaskingConfig(rate=rate))
     assert abs(len(found.positions) / ids.size - rate) < 0.005
     shown = found.ids.flat[found.positions]
-    shares = [(shown == MASK).mean(), ((shown != MASK) & (shown != found.targets)).mean(), (shown == found.targets).mean()]
+    shares = [
+        (shown == MASK).mean(),
+        ((shown != MASK) & (shown != found.targets)).mean(),
+        (shown == found.targets).mean(),
+    ]
     assert np.allclose(shares, [0.8, 0.1, 0.1], atol=0.01)
     untouched = np.ones(ids.size, bool)
     untouched[found.positions] = False
@@ -132,7 +136,7 @@ def test_rows_that_no_document_can_fill_are_refused():
     with pytest.raises(ValueError, match="too few"):
         draw.draw(4, 10, np.random.default_rng(0))
     one = Pairs(Documents.build([[list(range(5, 205)), [7, 8]]]), 2, 3)
-    with pytest.raises(ValueError, match="hardly any|long enough"):
+    with pytest.raises(ValueError, match=r"hardly any|long enough"):
         one.draw(4, 40, np.random.default_rng(0))
 
 

@@ -31,7 +31,8 @@ def torture(n=400, seed=0):
     rng = random.Random(seed)
     kinds = [
         "abcXYZ", "ÀÉîöüñçøß", "e\u0301a\u0300o\u0308", "İıſŉǅẞΣςσ", "中国人日本語", "ひらがなカタカナ", "한국어", "１２３ＡＢ",
-        " \t\n\r\u00a0\u3000\u2003\u2028", "\u200b\u200d\u00ad\ufeff\u0000\u0007\ufffd", ".,;:!?¿¡«»“”‘’—…$^`|~+<=>", "🙂👩\u200d🚀🇪🇺",
+        " \t\n\r\u00a0\u3000\u2003\u2028", "\u200b\u200d\u00ad\ufeff\u0000\u0007\ufffd", ".,;:!?¿¡«»“”‘’—…$^`|~+<=>",
+        "🙂👩\u200d🚀🇪🇺",
         "\U00020000\U0002f800\uf900", "אבגً", "กำไ", "क्षिन्", "१२३٤٥", "\u0323\u0301\u0338", "ǆﬁﬀ½²", MUSIC,
     ]  # fmt: skip
     lines = []
@@ -45,15 +46,21 @@ def torture(n=400, seed=0):
 @pytest.mark.parametrize("strip_accents", [None, True, False])
 def test_equal_to_tokenizers_on_a_torture_file(lowercase, strip_accents):
     lines = torture()
-    seen = sorted({c for line in lines for word in pre_tokenise(normalise(line, lowercase, strip_accents)) for c, _, _ in word})
+    seen = sorted(
+        {c for line in lines for word in pre_tokenise(normalise(line, lowercase, strip_accents)) for c, _, _ in word}
+    )
     kept = [c for i, c in enumerate(seen) if i % 7]  # some characters stay unknown
-    ours = WordPiece([*SPECIALS, *kept, *(INSIDE + c for c in kept), "ab", "##ab", "e\u0301", "國人"], lowercase, strip_accents)
+    ours = WordPiece(
+        [*SPECIALS, *kept, *(INSIDE + c for c in kept), "ab", "##ab", "e\u0301", "國人"], lowercase, strip_accents
+    )
     fast = ours.fast()
     n = 0
     for line in lines:
         found, wanted = ours.tokenise(line), fast.encode(line, add_special_tokens=False)
         assert [piece.text for piece in found] == wanted.tokens, repr(line)
-        if not set(MUSIC) & set(line):  # where Unicode's order moves a mark that stays, theirs says where it stood, ours whence
+        if not set(MUSIC) & set(
+            line
+        ):  # where Unicode's order moves a mark that stays, theirs says where it stood, ours whence
             assert [(piece.start, piece.end) for piece in found] == wanted.offsets, repr(line)
         n += len(found)
     assert n > 2000
@@ -79,7 +86,11 @@ def test_equal_to_the_vocabulary_of_published_bert():
     transformers = pytest.importorskip("transformers")
     ours = hub.minilm()[1]
     theirs = transformers.BertTokenizerFast.from_pretrained(str(hub.minilm_folder()))
-    for pair in (("Café au lait, please!", None), ("The unaffable dog's 2nd owner", "went to 東京 in 1998."), ("", "x")):
+    for pair in (
+        ("Café au lait, please!", None),
+        ("The unaffable dog's 2nd owner", "went to 東京 in 1998."),
+        ("", "x"),
+    ):
         found, wanted = ours.encode(*pair), theirs(*[part for part in pair if part is not None])
         assert found.ids == wanted["input_ids"]
         assert found.segments == wanted["token_type_ids"]
@@ -173,7 +184,8 @@ def test_b08_line_break_and_tab_are_spaces(text, wanted):
 
 
 @pytest.mark.parametrize(
-    ("text", "n"), [("x中x国", 4), ("ひらがな", 1), ("\U00020000a", 2), ("カタカナ", 1), ("한국", 1), ("中1国", 3), ("\u3007", 1)]
+    ("text", "n"),
+    [("x中x国", 4), ("ひらがな", 1), ("\U00020000a", 2), ("カタカナ", 1), ("한국", 1), ("中1国", 3), ("\u3007", 1)],
 )
 def test_b10_ideographs_stand_alone_and_kana_do_not(text, n):
     assert len(pre_tokenise(normalise(text, strip_accents=False))) == n
@@ -244,7 +256,8 @@ def test_training_equals_tokenizers_but_for_ties():
 
 def test_c06_our_vocabulary_is_the_same_in_every_process():
     code = ("import json, random; from plm.wordpiece_training import *; rng = random.Random(0)\n"
-            "words = count_words(' '.join(rng.choice('abcd') for _ in range(9)).replace(' ', rng.choice(['', ' '])) for _ in range(200))\n"
+            "texts = [' '.join(rng.choice('abcd') for _ in range(9)) for _ in range(200)]\n"
+            "words = count_words(text.replace(' ', rng.choice(['', ' '])) for text in texts)\n"
             "print(json.dumps(train_pieces(words, 40)))")  # fmt: skip
     found = [
         subprocess.run([sys.executable, "-c", code], env={"PYTHONHASHSEED": seed, "PATH": "", "PYTHONPATH": ":".join(sys.path)},

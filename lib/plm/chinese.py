@@ -28,7 +28,7 @@ NEWS_SHARES = (0.85, 0.90)  # articles in order of the days: the first 85 % trai
 N_REVIEWS = (2000, 1000)  # test, dev
 TYPES = {"nr": "PER", "ns": "LOC", "nt": "ORG"}
 MIN_COUNT = 4  # a rarer character of the training text is [UNK]
-_COMPOUND = set("欧阳 诸葛 令狐 南宫 司马 上官 司徒 东方 夏侯 皇甫 尉迟 公孙 慕容 长孙 宇文 端木 百里".split())
+_COMPOUND = set(re.findall("..", "欧阳诸葛令狐南宫司马上官司徒东方夏侯皇甫尉迟公孙慕容长孙宇文端木百里"))
 _NARROW = {code: code - 0xFEE0 for code in (*range(0xFF10, 0xFF1A), *range(0xFF21, 0xFF3B), *range(0xFF41, 0xFF5B))}
 _NARROW |= {ord("．"): ord("."), ord("％"): ord("%")}
 _SENTENCE = re.compile(r"[^。！？]*[。！？]+[”』」）]*|[^。！？]+$")
@@ -156,13 +156,23 @@ def _reviews() -> dict[str, tuple[ChineseReview, ...]]:
         for text in texts[label]:
             key = re.sub(r"\W", "", text)
             # 携程: answers of a hotel site's staff, which stand among the reviews.
-            if len(text) < 6 or text in both or key in seen or "携程" in text[:60] or not re.search("[\u4e00-\u9fff]", text):
+            if (
+                len(text) < 6
+                or text in both
+                or key in seen
+                or "携程" in text[:60]
+                or not re.search("[\u4e00-\u9fff]", text)
+            ):
                 continue
             seen.add(key)
             kept.append(ChineseReview(text, label))
     random.Random(0).shuffle(kept)
     n_test, n_dev = N_REVIEWS
-    return {"test": tuple(kept[:n_test]), "dev": tuple(kept[n_test : n_test + n_dev]), "train": tuple(kept[n_test + n_dev :])}
+    return {
+        "test": tuple(kept[:n_test]),
+        "dev": tuple(kept[n_test : n_test + n_dev]),
+        "train": tuple(kept[n_test + n_dev :]),
+    }
 
 
 def chinese_reviews(part: str) -> tuple[ChineseReview, ...]:

