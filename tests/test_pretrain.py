@@ -470,9 +470,10 @@ def test_tensorboard_on_request(tmp_path):
 
 def test_lines_of_progress_say_speed_and_time_left(tmp_path):
     lines = []
-    pretrain(TinyTask(), tmp_path, replace(SETTINGS, steps=3, warmup=0), echo=lines.append)
-    assert "tokens/s" in lines[0]
-    assert lines[0].endswith("left")
+    pretrain(TinyTask(), tmp_path, replace(SETTINGS, steps=3, warmup=0, cpu=True), echo=lines.append)
+    assert lines[0] == "1 process on cpu, precision no"
+    assert "tokens/s" in lines[1]
+    assert lines[1].endswith("left")
     assert lines[-1].startswith("step 3: loss ")
     assert run_log.hours(3725) == "1:02:05"
     assert engine.Settings is Settings

@@ -135,6 +135,8 @@ class Run:
                 self.accelerator.scaler.load_state_dict(facts["scaler"])
             self.echo(f"going on from {self.state_path} at step {self.progress.step}")
         self._agree()
+        processes = f"{self.world} process{'es' * (self.world > 1)}"
+        self.echo(f"{processes} on {self.accelerator.device.type}, precision {self.settings.precision}")
         if self.accelerator.is_main_process:
             for name in ("last.safetensors", "best.safetensors", "model.safetensors", "train.csv", "eval.csv"):
                 remove_leftovers(self.folder / name)
