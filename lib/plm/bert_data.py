@@ -68,7 +68,7 @@ def english_wordpiece(size: int = N_PIECES) -> WordPiece:
         return json.dumps(train_pieces(count_words(texts), size, alphabet=N_CHARACTERS))
 
     sources = (wordpiece, wordpiece_training, untokenise, sentences)
-    key = REVIEWS_SHA256 + "".join(map(inspect.getsource, sources)) + f"{N_WORDS} {size} {N_CHARACTERS}"
+    key = REVIEWS_SHA256 + "".join(inspect.getsource(source) for source in sources) + f"{N_WORDS} {size} {N_CHARACTERS}"
     return WordPiece(json.loads(cached_text(f"wordpiece-{size}", key, make)))
 
 

@@ -162,7 +162,7 @@ class Pairs:
                 break
         else:
             raise ValueError(f"hardly any document can be cut into two passages of {T} tokens at the end of a sentence")
-        return self._rows(*(np.concatenate(parts) for parts in zip(*found)), T)
+        return self._rows(T, *(np.concatenate(parts) for parts in zip(*found)))
 
     def _first(self, can: NDArray, n: int, room: int, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
         """Sentences where passage A starts, and its length: up to the end of the sentence at a random middle place."""
@@ -175,7 +175,7 @@ class Pairs:
         ok = cut >= LEAST
         return first[ok], cut[ok]
 
-    def _rows(self, a: NDArray, cut: NDArray, b: NDArray, is_next: NDArray, T: int) -> dict[str, NDArray[np.int64]]:
+    def _rows(self, T: int, a: NDArray, cut: NDArray, b: NDArray, is_next: NDArray) -> dict[str, NDArray[np.int64]]:
         t = np.arange(T)
         in_b = t > cut[:, None] + 1
         source = np.where(in_b, b[:, None] + t - cut[:, None] - 2, a[:, None] + t - 1)
