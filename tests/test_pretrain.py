@@ -8,6 +8,8 @@ import shutil
 import signal
 import socket
 import struct
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -261,6 +263,15 @@ def test_d06_the_state_runs_no_code(copy):
     assert not (copy / "ran").exists()
 
 
+def test_d05_a_new_process_reads_the_whole_state_as_plain_numbers_and_json(whole):
+    """What the generators of Python, NumPy and torch need is in the step: they are seeded with it."""
+    code = "import sys; from plm.run_files import load_state; from pathlib import Path; "
+    code += "tensors, facts = load_state(Path(sys.argv[1])); print(len(tensors), facts['progress']['step'])"
+    command = [sys.executable, "-c", code, str(whole / "last.safetensors")]
+    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert out == f"{len(load_file(whole / 'last.safetensors'))} 24\n"
+
+
 # --- many processes, many micro-batches -----------------------------------------------------------------------------
 
 
@@ -358,6 +369,21 @@ def test_d01_numbers_by_hand(tmp_path):
     pretrain(task, tmp_path, replace(SETTINGS, steps=1, warmup=0))
     row = read_log(tmp_path / "train.csv")[0]
     assert (row["loss"], row["grad_norm"]) == (1.0, 1.0)
+
+
+def test_c07_a_step_without_an_item_for_one_loss_stays_finite(tmp_path):
+    class Empty(TinyTask):
+        def batch(self, k):
+            batch = super().batch(k)
+            return batch | {"targets": torch.full_like(batch["targets"], -100)}
+
+        def evaluate(self, model):
+            return {"loss": 0.0}
+
+    pretrain(Empty(), tmp_path, replace(SETTINGS, steps=3, warmup=0))
+    rows = read_log(tmp_path / "train.csv")
+    assert [row["next"] for row in rows] == [0.0, 0.0, 0.0]
+    assert all(0 < row["last"] < 1 for row in rows)
 
 
 # --- the parts ------------------------------------------------------------------------------------------------------

@@ -81,6 +81,15 @@ def test_a_task_learns_goes_on_bit_for_bit_and_accumulates(name, tmp_path):
     assert scores[-1] < scores[0]
 
 
+@pytest.mark.parametrize("name", TASKS)
+def test_bfloat16_gives_nearly_the_same_curve(name, tmp_path):
+    for precision in ("no", "bf16"):
+        pretrain(TASKS[name](), tmp_path / precision, replace(SETTINGS, steps=4, precision=precision))
+    curves = [[row["loss"] for row in read_log(tmp_path / p / "train.csv")] for p in ("no", "bf16")]
+    assert curves[0] != curves[1]
+    assert curves[0] == pytest.approx(curves[1], rel=0.02)
+
+
 @pytest.mark.parametrize("make", [gpt_task, elmo_task])
 def test_d01_a_doubled_batch_is_two_batches(make, tmp_path):
     for size, accumulate in ((8, 1), (4, 2)):
@@ -160,7 +169,8 @@ def test_the_losses_are_the_models_own():
 def test_gpt_measures_bits_per_character():
     task = gpt_task()
     scores = task.evaluate(task.model.eval())
-    total, n = (sum(x) for x in zip(*(task.model.loss(batch) for batch in task.dev_batches())))
+    with torch.no_grad():
+        total, n = (sum(x) for x in zip(*(task.model.loss(batch) for batch in task.dev_batches())))
     assert scores["loss"] == pytest.approx(float(total / n))
     assert scores["perplexity"] == pytest.approx(np.exp(scores["loss"]))
     # 10 rows of 9 tokens stand for 200 characters.
