@@ -72,30 +72,32 @@ def read_labelled(path: str, text: str = "text", label: str = "label") -> Labell
 class Classifier(nn.Module):
     """A pretrained encoder and one linear layer. forward(ids (B, T), lengths (B,)) gives logits (B, classes)."""
 
+    encoder: Any  # GPT, Bert or BiLM
+
     def __init__(self, base: Loaded, labels: Sequence[str]):
         super().__init__()
         if len(set(labels)) != len(labels) or len(labels) < 2:
             raise ValueError(f"a classifier needs at least two different labels, got {list(labels)}")
         self.kind, self.tokenizer, self.labels = base.kind, base.tokenizer, list(labels)
         self.encoder = base.model.bert if base.kind == "bert" else base.model
-        config = base.model.config
+        config: Any = base.model.config
         self.mix = ScalarMix(config.n_layers + 1) if isinstance(base.model, BiLM) else None
-        width = 2 * config.d_emb if self.mix is not None else config.d_model  # type: ignore[union-attr]
+        width = 2 * config.d_emb if self.mix is not None else config.d_model
         self.longest = getattr(config, "n_positions", 10_000)
-        self.output = nn.Linear(width, len(labels))  # type: ignore[arg-type]
+        self.output = nn.Linear(width, len(labels))
         nn.init.zeros_(self.output.weight)
         nn.init.zeros_(self.output.bias)
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
         real = torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]  # (B, T)
         if self.kind == "gpt":  # padding stands on the right, where no earlier token can look
-            h = self.encoder.hidden(ids)  # type: ignore[operator]
+            h = self.encoder.hidden(ids)
             return self.output(h[torch.arange(len(ids)), lengths - 1])
         if self.kind == "bert":
             h = self.encoder(ids, mask=real).states
         else:
-            states = self.encoder.states(ids, lengths)  # type: ignore[operator]
-            h = self.mix(torch.stack([torch.cat(pair, -1) for pair in states]))  # type: ignore[misc]
+            states = self.encoder.states(ids, lengths)
+            h = self.mix(torch.stack([torch.cat(pair, -1) for pair in states]))
         return self.output((h * real[..., None]).sum(1) / lengths[:, None])
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
@@ -157,7 +159,7 @@ def finetune(
 
 def save_classifier(path: str | Path, model: Classifier, card: dict[str, Any]) -> Path:
     """Write a classifier as one file, in half precision."""
-    base = {"kind": model.kind, "labels": model.labels, "base": asdict(model.encoder.config)}  # type: ignore[call-overload]
+    base = {"kind": model.kind, "labels": model.labels, "base": asdict(model.encoder.config)}
     tokenizer = {"words": list(model.tokenizer.tokens)} if model.kind == "elmo" else model.tokenizer.config
     return save_checkpoint(path, model, {"classifier": base, "tokenizer": tokenizer, "card": card}, half=True)
 
