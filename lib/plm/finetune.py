@@ -93,7 +93,7 @@ class Classifier(nn.Module):
         if self.kind == "gpt":  # padding stands on the right, where no earlier token can look
             h = self.encoder.hidden(ids)
             return self.output(h[torch.arange(len(ids)), lengths - 1])
-        if self.kind == "bert":
+        if self.mix is None:
             h = self.encoder(ids, mask=real).states
         else:
             states = self.encoder.states(ids, lengths)
