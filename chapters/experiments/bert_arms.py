@@ -1,0 +1,101 @@
+"""What gets BERT off the plateau of word frequencies, and what its parts are
+worth: small equal budgets, one change at a time.
+
+Command: python chapters/experiments/bert_arms.py
+Budget: about 100 minutes on one core; finished arms are kept, so an interrupted run
+goes on. `--only plateau|ablations|ladder` does a part.
+
+Writes chapters/results/bert_arms.json.
+
+plateau: from "plain" (random table, bias 0, 15 % hidden, large batch) one
+ingredient is switched on alone, then all together. Every arm reads the same
+number of tokens. ablations: from the recipe of the book one part is taken away:
+next sentence, both sides, the 20 % of hidden places that do not show [MASK].
+Three seeds. Dev batches are the same for all, 15 % hidden, all shown as [MASK].
+ladder: the ablated models on 500 labelled sentences.
+"""
+
+import argparse
+import csv
+import json
+
+import torch
+from bert_ladder import tuned, with_dropout
+from bert_pretrain import CHAPTERS, RUNS, Experiment, parse
+
+from plm.bert_checkpoint import load_bert
+from plm.files import read_json, write_atomically
+from plm.pretrain import pretrain
+
+RESULT = CHAPTERS / "results" / "bert_arms.json"
+COMMAND = "python chapters/experiments/bert_arms.py"
+TOKENS = 2_500_000  # read by each arm of the plateau
+SMALL = "--d-model 128".split()
+PLAIN = "--init random --bias zero --rate 0.15 --tokens 8192".split()
+PLATEAU = {
+    "plain": "",
+    "word2vec table": "--init word2vec",
+    "log-frequency bias": "--bias counts",
+    "30 % hidden": "--rate 0.3",
+    "small batch": "--tokens 2048",
+    "all four": "--init word2vec --bias counts --rate 0.3 --tokens 2048",
+    "all but the table": "--bias counts --rate 0.3 --tokens 2048",
+}
+STEPS, SEEDS = 2000, range(3)  # of the ablations, 2048 tokens each
+ABLATIONS = {
+    "as in the book": "",
+    "without next sentence": "--no-nsp",
+    "left to right": "--causal",
+    "always [MASK]": "--always-mask",
+}
+
+
+def run(name: str, flags: list[str], steps: int) -> dict:
+    """Train one arm with a cool-down over its last sixth; its curve on dev."""
+    args, _ = parse(["--name", name, *SMALL, "--report", str(steps // 10), *flags])
+    experiment = Experiment(args, COMMAND)
+    task, folder = experiment.task(), RUNS / name
+    settings = experiment.settings(steps, max(1, steps // 6))
+    if pretrain(task, folder, settings, print).step < steps:
+        raise SystemExit("stopped; the same command goes on")
+    with open(folder / "eval.csv", newline="", encoding="utf-8") as file:
+        rows = [{k: float(v) for k, v in r.items()} for r in csv.DictReader(file)]
+    kept = "tokens", "cpu_seconds", "mlm_loss", "mlm_accuracy", "nsp_accuracy"
+    return {name: [round(row[name], 4) for row in rows] for name in kept}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--only", choices=("plateau", "ablations", "ladder"))
+    only = parser.parse_args().only
+    torch.set_num_threads(1)
+    stored = read_json(RESULT) if RESULT.exists() else {"command": COMMAND}
+    for part in ("plateau", "ablations", "ladder"):
+        stored.setdefault(part, {})
+
+    def keep(part: str, name: str, found) -> None:
+        stored[part][name] = found
+        write_atomically(RESULT, json.dumps(stored, indent=1) + "\n")
+        print(part, name, found, flush=True)
+
+    for name, flags in PLATEAU.items() if only in (None, "plateau") else ():
+        if name not in stored["plateau"]:
+            given = [*PLAIN, *flags.split()]
+            tokens = int(given[len(given) - given[::-1].index("--tokens")])
+            keep("plateau", name, run(f"bert {name}", given, TOKENS // tokens))
+    for name, flags in ABLATIONS.items() if only in (None, "ablations") else ():
+        for seed in SEEDS:
+            if f"{name}, {seed}" not in stored["ablations"]:
+                given = [*flags.split(), "--seed", str(seed)]
+                found = run(f"bert {name} {seed}", given, STEPS)
+                keep("ablations", f"{name}, {seed}", found)
+    for name in ABLATIONS if only in (None, "ladder") else ():
+        if name not in stored["ladder"]:
+            path = RUNS / f"bert {name} 0" / "model.safetensors"
+            built = lambda path=path: with_dropout(load_bert(path)[0].bert)  # noqa: E731
+            found = tuned(built, "ours", f"BERT {name}", (500,), range(5))
+            keep("ladder", name, found.accuracy[500])
+
+
+if __name__ == "__main__":
+    main()
