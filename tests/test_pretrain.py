@@ -330,6 +330,26 @@ def test_two_processes_go_on_bit_for_bit_with_dropout_of_their_own(tmp_path):
     assert all(torch.equal(t, other_files["last"][name]) for name, t in files["last"].items())
 
 
+def only_one_is_asked_to_stop(rank, port, folder, task, settings):
+    batch = task.batch
+
+    def batch_with_signal(k):
+        if k == 7:  # the batch of process 1 in step 3
+            os.kill(os.getpid(), signal.SIGTERM)
+        return batch(k)
+
+    task.batch = batch_with_signal
+    one_of_two(rank, port, folder, task, settings)
+    os._exit(run_files.load_state(folder / "last.safetensors")[1]["progress"]["step"] if rank == 0 else 0)
+
+
+def test_when_one_process_is_asked_to_stop_both_end_after_the_same_step(tmp_path):
+    settings = replace(SETTINGS, accumulate=1, save_minutes=60)
+    codes = on_two_processes(tmp_path, TinyTask(), settings, only_one_is_asked_to_stop)
+    assert codes == [4, 0]
+    assert not (tmp_path / "model.safetensors").exists()
+
+
 def disagreeing(rank, port, folder, task, settings):
     """Exit code 3 if the process says that it was given something else than the other."""
     task.seed = rank if settings.seed == 0 else 0
