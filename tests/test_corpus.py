@@ -88,6 +88,9 @@ def test_a_data_set_as_the_hub_has_it(tmp_path, tokenizer):
     assert pack(source, tokenizer, Packing(5))[[0]].tolist() == [[3, 4, 5, 6, 7]]
     with pytest.raises(ValueError, match="no column 'text'; it has body"):
         texts(Source(f"hub:{tmp_path}"))
+    for bad in (Source(f"hub:{tmp_path}/absent"), Source(f"hub:{tmp_path}", split="dev", column="body")):
+        with pytest.raises(ValueError, match=r"hub:.* cannot be opened"):
+            texts(bad)
 
 
 def test_a_long_line_comes_in_pieces_and_nothing_is_lost(tmp_path):

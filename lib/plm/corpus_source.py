@@ -68,7 +68,7 @@ class Source:
         """A hash of what will be read: the files' contents, or the hub's revision, and how they are read."""
         code = hashlib.sha256(repr({**asdict(self), "path": ""}).encode())
         if self.hub is not None:
-            code.update(f"{self.hub} {_hub_builder(self).hash}".encode())
+            code.update(f"{self.hub} {_from_hub('load_dataset_builder', self.hub, self.config).hash}".encode())
             return code.hexdigest()
         for file in self.files():
             with open(file, "rb") as content:
@@ -82,7 +82,7 @@ class Source:
 
     def _parts(self) -> Iterator[Iterator[Piece]]:
         if self.hub is not None:
-            rows = _load(self.hub, self.config, split=self.split)
+            rows = _from_hub("load_dataset", self.hub, self.config, split=self.split, streaming=True)
             yield _documents(_column(rows, self.column, self.path))
             return
         for file in self.files():
@@ -110,10 +110,15 @@ def _load(*args: Any, **kwargs: Any) -> Any:
     return datasets.load_dataset(*args, streaming=True, **kwargs)
 
 
-def _hub_builder(source: Source) -> Any:
+def _from_hub(do: str, name: str, *args: Any, **kwargs: Any) -> Any:
+    """Every failure as one kind: what a network can raise is a long list."""
     import datasets
 
-    return datasets.load_dataset_builder(source.hub, source.config)
+    datasets.disable_progress_bars()
+    try:
+        return getattr(datasets, do)(name, *args, **kwargs)
+    except Exception as error:
+        raise ValueError(f"hub:{name} cannot be opened ({type(error).__name__}: {error})") from error
 
 
 def _column(rows: Any, column: str, where: str) -> Iterator[str]:
