@@ -30,8 +30,11 @@ from plm.pretrain import pretrain
 RESULT = CHAPTERS / "results" / "bert_arms.json"
 COMMAND = "python chapters/experiments/bert_arms.py"
 TOKENS = 2_500_000  # read by each arm of the plateau
-SMALL = "--d-model 128".split()
-PLAIN = "--init random --bias zero --rate 0.15 --tokens 8192".split()
+SMALL = ["--d-model", "128"]
+PLAIN = [
+    *("--init", "random", "--bias", "zero"),
+    *("--rate", "0.15", "--tokens", "8192"),
+]
 PLATEAU = {
     "plain": "",
     "word2vec table": "--init word2vec",
