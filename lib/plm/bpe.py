@@ -176,8 +176,8 @@ class BPE:
         """What makes it, as plain data: BPE(**config) is this tokenizer again."""
         return {"tokens": list(self.tokens), "merges": [list(pair) for pair in self.merges]}
 
-    def save(self, path: str | Path) -> Path:
-        """Write the tokenizer as JSON in the form of Hugging Face's tokenizers (plain data: reading it can run no code)."""
+    def to_json(self) -> str:
+        """The tokenizer in the form of Hugging Face's tokenizers: `tokenizers.Tokenizer.from_str` reads it."""
         merges = [[self.tokens[a], self.tokens[b]] for a, b in self.merges]
         model: dict[str, Any] = {"type": "BPE", "unk_token": UNKNOWN, "vocab": self.ids, "merges": merges}
         model |= dict.fromkeys(("dropout", "continuing_subword_prefix", "end_of_word_suffix"))
@@ -191,7 +191,11 @@ class BPE:
         }
         # No "added tokens": they would be found inside texts, and a text must not be able to write special tokens.
         content |= {"added_tokens": [], "normalizer": None, "post_processor": None, "truncation": None, "padding": None}
-        return write_atomically(path, json.dumps(content, ensure_ascii=False, indent=0) + "\n")
+        return json.dumps(content, ensure_ascii=False, indent=0) + "\n"
+
+    def save(self, path: str | Path) -> Path:
+        """Write `to_json` to a file (plain data: reading it can run no code)."""
+        return write_atomically(path, self.to_json())
 
     @classmethod
     def load(cls, path: str | Path, specials: Sequence[str] = SPECIALS) -> "BPE":
