@@ -180,8 +180,9 @@ def ladder(rungs: Sequence[Rung], n: int, *, title: str, ax: Axes | None = None)
     ax.invert_yaxis()
     ax.set(title=title, xlabel=f"test accuracy with {n:,} labels")
     handles, names = ax.get_legend_handles_labels()
-    by_way = dict(zip(names, handles))
-    ax.legend(by_way.values(), by_way.keys())
+    by_way = dict(zip(names, handles))  # below the axes: inside, its markers could be taken for results
+    below = (0.4, -0.5 / ax.get_window_extent().height * ax.figure.dpi)  # half an inch, in heights of the axes
+    ax.legend(by_way.values(), by_way.keys(), loc="upper center", bbox_to_anchor=below, ncols=len(by_way))
     return ax
 
 
