@@ -1,0 +1,110 @@
+"""plm.finetune: padding never leaks into a label, checkpoints come back, and bad data is named."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from plm.bert import BertConfig, BertForPretraining
+from plm.bpe import BPE
+from plm.checkpoints import Loaded, encode, kind_of
+from plm.elmo import BiLM, BiLMConfig
+from plm.fast_tokenizers import ByteBPE
+from plm.finetune import Classifier, Labelled, TuneSettings, finetune, load_classifier, read_labelled, save_classifier
+from plm.gpt import GPT, GPTConfig
+from plm.vocab import LANGUAGE_MODEL_SPECIALS, Vocab
+from plm.wordpiece import SPECIALS, WordPiece
+
+TEXTS = ["a good film", "bad", "a bad bad film and a long one at that", "good good"]
+
+
+def base(kind):
+    """A tiny untrained model with a tokenizer."""
+    torch.manual_seed(0)
+    sizes = {"d_model": 16, "n_heads": 2, "n_layers": 2, "dropout": 0.3}
+    if kind == "gpt":
+        tokenizer = ByteBPE.train(TEXTS, 260)
+        return Loaded(kind, GPT(GPTConfig(vocab_size=len(tokenizer), n_positions=40, **sizes)), tokenizer, {})
+    if kind == "gpt of the book":
+        tokenizer = BPE.train([f"{text} " for text in TEXTS], 40)
+        return Loaded("gpt", GPT(GPTConfig(vocab_size=len(tokenizer), n_positions=40, **sizes)), tokenizer, {})
+    words = sorted({word for text in TEXTS for word in text.split()})
+    if kind == "elmo":
+        vocab = Vocab(words, LANGUAGE_MODEL_SPECIALS)
+        return Loaded(kind, BiLM(BiLMConfig(len(vocab), 8, 16, dropout=0.3)), vocab, {})
+    tokenizer = WordPiece([*SPECIALS, *words])
+    return Loaded(
+        kind, BertForPretraining(BertConfig(vocab_size=len(tokenizer), n_positions=20, **sizes)), tokenizer, {}
+    )
+
+
+KINDS = ["gpt", "gpt of the book", "elmo", "bert"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_k07_a_text_alone_and_in_a_padded_batch_get_the_same_scores(kind):
+    model = Classifier(base(kind), ["no", "yes"]).eval()
+    torch.nn.init.normal_(model.output.weight)
+    rows = model.encode(TEXTS)
+    together = model(*model.batch(rows))
+    alone = torch.cat([model(*model.batch([row])) for row in rows])
+    assert_close(together, alone)
+    assert not torch.equal(together[0], together[1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_classifier_learns_comes_back_and_can_be_copied(kind, tmp_path):
+    data = Labelled(TEXTS * 4, ["yes", "no", "no", "yes"] * 4)
+    model, scores = finetune(base(kind), data, data, TuneSettings(epochs=12, lr=0.01, batch_size=4))
+    assert scores == {"accuracy": 1.0, "majority": 0.5}
+    assert not model.training
+    again = load_classifier(save_classifier(tmp_path / "c.safetensors", model, {"data": "made up"}))
+    assert again.predict(TEXTS) == model.predict(TEXTS) == data.labels[:4]
+    for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert twin.predict(TEXTS) == data.labels[:4]
+
+
+def test_texts_are_cut_to_what_the_model_reads_and_may_be_empty():
+    for kind in KINDS:
+        found = base(kind)
+        longest = 12
+        assert len(encode(found.kind, found.tokenizer, "good film " * 50, longest)) == longest
+        assert len(encode(found.kind, found.tokenizer, "", longest)) == 2
+        assert Classifier(found, ["no", "yes"]).predict(["", "good " * 100]) == ["no", "no"]
+
+
+def test_special_tokens_in_a_text_are_text():
+    for kind, forged in (("gpt", "<|end|>"), ("gpt of the book", "</s>"), ("bert", "[SEP]"), ("elmo", "</s>")):
+        found = base(kind)
+        ids = encode(found.kind, found.tokenizer, f"good {forged} film", 40)
+        end = ids[-1]
+        assert end not in ids[1:-1]
+
+
+def test_bad_data_is_named(tmp_path):
+    data, other = Labelled(["a", "b"], ["x", "y"]), Labelled(["a"], ["z"])
+    with pytest.raises(ValueError, match="the label 'z' of the test texts never occurs"):
+        finetune(base("bert"), data, other, TuneSettings())
+    with pytest.raises(ValueError, match="at least two different labels"):
+        finetune(base("bert"), Labelled(["a", "b"], ["x", "x"]), Labelled(["a"], ["x"]), TuneSettings())
+    path = tmp_path / "x.tsv"
+    path.write_text("text\tlabel\na, b\t1\nc\t2\n")
+    assert read_labelled(str(path)) == Labelled(["a, b", "c"], ["1", "2"])
+    path.write_text("text\tlabel\na\t\n")
+    with pytest.raises(ValueError, match="row 1 has no 'label'"):
+        read_labelled(str(path))
+    path.write_text("text\tlabel\n")
+    with pytest.raises(ValueError, match="holds no rows"):
+        read_labelled(str(path))
+
+
+def test_kinds_are_told_by_what_a_file_says():
+    assert [kind_of({key: 0}) for key in ("classifier", "gpt", "bert", "words", "letters")] == [
+        "classifier",
+        "gpt",
+        "bert",
+        "elmo",
+        "unknown",
+    ]
