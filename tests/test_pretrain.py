@@ -112,8 +112,12 @@ def test_killed_at_any_operation_it_goes_on_bit_for_bit(whole, tmp_path, seed):
 
 def test_killed_from_outside_with_states_that_lie_several_steps_back(whole, tmp_path):
     rng, settings, kills = random.Random(2), replace(SETTINGS, save_minutes=0.0005), 0
+    slow = TinyTask()
+    slow.batch = lambda k, batch=slow.batch: (
+        time.sleep(0.02) or batch(k)
+    )  # so that nobody is done before the third kill
     for _ in range(6):
-        child = fork.Process(target=pretrain, args=(TinyTask(), tmp_path, settings))
+        child = fork.Process(target=pretrain, args=(slow, tmp_path, settings))
         child.start()
         time.sleep(rng.uniform(0.02, 0.3))
         child.kill()
