@@ -436,3 +436,25 @@ def test_masks_are_checked_without_weights_too():
                 layer(x, mask=torch.zeros(3, 3))
             with pytest.raises(ValueError, match="does not broadcast"):
                 layer(x, mask=torch.ones(2, 3, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_a_cache_copies_nothing_twice_and_shares_nothing(grad):
+    torch.manual_seed(0)
+    pieces = torch.randn(9, 2, B, H, 1, D)
+    with torch.set_grad_enabled(grad):
+        cache, twin, rooms = KVCache(), None, set()
+        for n, (k, v) in enumerate(pieces):
+            all_k, all_v = cache.extend(k, v)
+            assert len(cache) == n + 1
+            assert torch.equal(all_k, pieces[: n + 1, 0].flatten(3).permute(1, 2, 0, 3))
+            assert torch.equal(all_v, cache.v)
+            rooms.add(all_k.data_ptr())
+            if n == 4:
+                twin = copy.copy(cache)
+                twin.reorder(torch.arange(B))
+        assert len(rooms) == (9 if grad else 5)  # room for 1, 2, 4, 8 and 16
+        twin.extend(*pieces[0])
+        assert torch.equal(cache.k[:, :, 5], pieces[5, 0, :, :, 0])
+        assert torch.equal(twin.k[:, :, 5], pieces[0, 0, :, :, 0])
+    assert torch.equal(pieces[0, 0, :, :, 0], cache.k[:, :, 0])  # what was given is not written to

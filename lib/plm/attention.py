@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from plm.kv_cache import KVCache
+
 Mask = Tensor | Literal["causal"] | None
 
 
@@ -71,29 +73,6 @@ def padding_mask(ids: Tensor, pad_id: int = 0) -> Tensor:
     if ids.ndim != 2 or ids.is_floating_point():
         raise ValueError(f"ids must be (B, T) integers; got {tuple(ids.shape)} {ids.dtype}")
     return (ids != pad_id)[:, None, :]
-
-
-class KVCache:
-    """Keys and values of the positions seen so far, each (B, n_heads, T, d_head); empty at first."""
-
-    def __init__(self) -> None:
-        self.k: Tensor | None = None
-        self.v: Tensor | None = None
-
-    def __len__(self) -> int:
-        return 0 if self.k is None else self.k.shape[2]
-
-    def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Append new positions; return all."""
-        if self.k is not None and self.v is not None:
-            k, v = torch.cat([self.k, k], 2), torch.cat([self.v, v], 2)
-        self.k, self.v = k, v
-        return k, v
-
-    def reorder(self, rows: Tensor) -> None:
-        """Keep these rows of the batch, in this order (a beam search drops some and doubles others)."""
-        if self.k is not None and self.v is not None:
-            self.k, self.v = self.k[rows], self.v[rows]
 
 
 class MultiHeadAttention(nn.Module):

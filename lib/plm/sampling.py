@@ -45,6 +45,13 @@ def next_token_probs(
     return kept / kept.sum(-1, keepdim=True)
 
 
+def _choose(logits: Tensor, temperature: float, top_k: int | None, top_p: float | None, u: Tensor) -> Tensor:
+    """The next token of each row, (B,) int64, on the CPU. Greedy needs no distribution."""
+    if temperature == 0 and bool(torch.isfinite(logits.max())):
+        return logits.argmax(-1).cpu()
+    return draw(next_token_probs(logits, temperature, top_k, top_p).cpu(), u)
+
+
 def draw(probs: Tensor, u: Tensor) -> Tensor:
     """The token at the share u of the way through the distribution: probs (B, V), u (B,) in [0, 1). Returns (B,) int64."""
     cumulative = probs.cumsum(-1)
@@ -92,7 +99,7 @@ def generate(
                 ids, mask = ids[:, -1:], torch.cat([mask, mask.new_ones(len(going), 1)], 1)
             h = model.hidden(ids, None if bool(mask.all()) else mask, caches)[:, -1]
             logits = model.score(h)[:, : model.config.n_ids]
-            last = draw(next_token_probs(logits, temperature, top_k, top_p).cpu(), u[going, step])
+            last = _choose(logits, temperature, top_k, top_p, u[going, step])
             for i, token in zip(going, last.tolist()):
                 rows[i].append(token)
             stay = [j for j, token in enumerate(last.tolist()) if token != end_id]
