@@ -182,6 +182,7 @@ class Run:
                     saved = time.monotonic()
         finally:
             restore(found)
+            self._once(lambda: self.board.close() if self.board is not None else None)
         if self.progress.step == s.steps:
             self._once(lambda: self.task.save(self.folder / "model.safetensors"))
         return self.progress
