@@ -1,19 +1,22 @@
 """plm.finetune: padding never leaks into a label, checkpoints come back, and bad data is named."""
 
 import copy
+import json
 import pickle
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch.testing import assert_close
 
 from plm.bert import BertConfig, BertForPretraining
 from plm.bpe import BPE
-from plm.checkpoints import Loaded, encode, kind_of
+from plm.checkpoints import Loaded, encode, kind_of, load
 from plm.elmo import BiLM, BiLMConfig
 from plm.fast_tokenizers import ByteBPE
 from plm.finetune import Classifier, Labelled, TuneSettings, finetune, load_classifier, read_labelled, save_classifier
 from plm.gpt import GPT, GPTConfig
+from plm.gpt_weights import to_transformers
 from plm.vocab import LANGUAGE_MODEL_SPECIALS, Vocab
 from plm.wordpiece import SPECIALS, WordPiece
 
@@ -108,3 +111,38 @@ def test_kinds_are_told_by_what_a_file_says():
         "elmo",
         "unknown",
     ]
+
+
+def test_models_of_the_hub_come_with_their_tokenizer(tmp_path):
+    """A folder as the hub keeps it: config.json, model.safetensors, and either form of tokenizer."""
+    found = base("gpt")
+    save_file({name: t.clone() for name, t in to_transformers(found.model).items()}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(
+        json.dumps({"model_type": "gpt2", "n_head": 2, "activation_function": "gelu_new"})
+    )
+    with pytest.raises(FileNotFoundError, match="has no tokenizer"):
+        load(tmp_path)
+    content = json.loads(found.tokenizer.config["json_text"].replace("<|end|>", "<|endoftext|>"))
+    added = {"id": 256, "content": "<|endoftext|>", "special": True, "normalized": False}
+    content["added_tokens"] = [added | dict.fromkeys(("single_word", "lstrip", "rstrip"), False)]
+    (tmp_path / "vocab.json").write_text(json.dumps(content["model"]["vocab"]))
+    (tmp_path / "merges.txt").write_text(
+        "#version: 0.2\n" + "\n".join(" ".join(pair) for pair in content["model"]["merges"])
+    )
+    ids = found.tokenizer.encode("good <|endoftext|>")
+    for name in ("vocab.json", "tokenizer.json"):
+        if name == "tokenizer.json":
+            (tmp_path / name).write_text(json.dumps(content))
+        theirs = load(tmp_path)
+        assert theirs.kind == "gpt"
+        assert theirs.tokenizer.encode("good <|endoftext|>") == ids
+        assert theirs.tokenizer.end_id not in ids
+        assert_close(theirs.model(torch.tensor([ids])), found.model.eval()(torch.tensor([ids])))
+
+
+def test_minilm_by_its_name():
+    found = load("minilm")
+    assert found.kind == "bert"
+    data = Labelled(TEXTS[:2], ["yes", "no"])
+    model, _ = finetune(found, data, data, TuneSettings(epochs=1, freeze=True))
+    assert model.output.in_features == 384

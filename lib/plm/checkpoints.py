@@ -1,4 +1,4 @@
-"""Any checkpoint of ours by its path: which model it is, the model, its tokenizer, its card."""
+"""Any model by its path: a checkpoint of ours, the folder of a run, or a model of the Hugging Face hub (`plm.hub`)."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +52,13 @@ def kind_of(stored: dict[str, Any]) -> str:
 
 
 def load(path: str | Path) -> Loaded:
-    """Read a pretrained model, in evaluation mode."""
+    """Read a pretrained model, in evaluation mode.
+
+    path: a file of ours; the folder of a run; a folder as the hub keeps it, with config.json; hub:owner/name, which is fetched;
+    or "minilm", the real weights that come with the package of chapter 11.
+    """
+    if str(path) == "minilm" or str(path).startswith("hub:") or (Path(path) / "config.json").exists():
+        return _from_hub(str(path))
     path = find(path)
     state, stored = load_checkpoint(path)
     kind = kind_of(stored)
@@ -65,6 +71,20 @@ def load(path: str | Path) -> Loaded:
     found = rebuild(kind, stored["gpt"], stored["tokenizer"])
     found.model.load_state_dict(state)
     return Loaded(kind, found.model.eval(), found.tokenizer, stored.get("card", {}))
+
+
+def _from_hub(path: str) -> Loaded:
+    from plm import hub
+
+    if path == "minilm":
+        return Loaded("bert", *hub.minilm(), {"weights": hub.MINILM})
+    folder = hub.find_folder(path.removeprefix("hub:"), download=path.startswith("hub:"))
+    if hub.read_config(folder)["model_type"] == "bert":
+        model, tokenizer = hub.load_hub_bert(folder)
+        if tokenizer is None:
+            raise ValueError(f"{folder} has no vocab.txt, so nothing can be read with it")
+        return Loaded("bert", model, tokenizer, {"weights": path})
+    return Loaded("gpt", hub.load_hub_gpt(folder), ByteBPE.from_folder(folder), {"weights": path})
 
 
 def rebuild(kind: str, config: dict[str, Any], tokenizer: dict[str, Any]) -> Loaded:

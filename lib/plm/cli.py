@@ -32,6 +32,7 @@ where it was, with the same numbers to the last bit. Several processes or machin
 
   torchrun --nproc-per-node 2 -m plm.cli pretrain {kind} ...      or      accelerate launch -m plm.cli pretrain {kind} ..."""
 
+MODEL = "a model.safetensors, the folder of a run or of a model of the Hugging Face hub, or hub:owner/name, which is fetched"
 NAMES = {"elmo": "biLM (ELMo, chapter 7)", "gpt": "GPT (chapter 10)", "bert": "BERT (chapter 11)"}
 
 
@@ -56,7 +57,7 @@ def build_parser(pretraining: Sequence[str] = tuple(NAMES)) -> Parser:
                 add_options(one, title, group)
 
     generate = commands.add_parser("generate", help="let a GPT go on with a text")
-    generate.add_argument("checkpoint", help="a model.safetensors, or the folder of a run")
+    generate.add_argument("checkpoint", help=MODEL)
     generate.add_argument("--prompt", default="", help="what to go on with; nothing: it begins a text of its own")
     generate.add_argument("--tokens", type=int, default=100, metavar="N", help="how many at most [100]")
     generate.add_argument("--samples", type=int, default=1, metavar="N", help="how many texts [1]")
@@ -66,12 +67,12 @@ def build_parser(pretraining: Sequence[str] = tuple(NAMES)) -> Parser:
     generate.add_argument("--seed", type=int, default=0, metavar="N", help="another one, another text [0]")
 
     fill = commands.add_parser("fill-mask", help="let a BERT guess what stands at [MASK]")
-    fill.add_argument("checkpoint", help="a model.safetensors, or the folder of a run")
+    fill.add_argument("checkpoint", help=MODEL)
     fill.add_argument("text", help="a text with one [MASK] or more")
     fill.add_argument("--top", type=int, default=5, metavar="N", help="guesses per gap [5]")
 
     tune = commands.add_parser("finetune", help="teach a pretrained model to tell labels apart")
-    tune.add_argument("checkpoint", help="a model.safetensors of plm pretrain, or the folder of a run")
+    tune.add_argument("checkpoint", help=MODEL + ", or minilm")
     tune.add_argument(
         "--train", required=True, metavar="FILE", help="CSV, TSV, JSON lines or Parquet with text and label"
     )

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
+from plm.bert import BertForPretraining
 from plm.bpe import BPE
 from plm.checkpoints import NAMES, Loaded, find, kind_of, load
 from plm.cli_options import CommandError
@@ -50,6 +51,8 @@ def generate_text(args: Namespace) -> None:
 def fill_mask(args: Namespace) -> None:
     """plm fill-mask"""
     found = _loaded(args.checkpoint, "bert")
+    if not isinstance(found.model, BertForPretraining):
+        raise CommandError(f"{args.checkpoint} is a BERT without the layer that guesses words")
     tokenizer, parts = found.tokenizer, args.text.split(MASK)
     if len(parts) < 2:
         raise CommandError(f"the text has no {MASK}: write it where a word is to be guessed")
@@ -57,9 +60,9 @@ def fill_mask(args: Namespace) -> None:
     for i, part in enumerate(parts):  # the user's [MASK] is the only special token that is read from a text
         ids += ([tokenizer.mask_id] if i else []) + tokenizer.encode(part).ids[1:-1]
     ids.append(tokenizer.sep_id)
-    if len(ids) > found.model.config.n_positions:  # type: ignore[union-attr,operator]
-        raise CommandError(f"the text has {len(ids)} tokens, and this model reads {found.model.config.n_positions}")  # type: ignore
-    probabilities = found.model.fill(torch.tensor([ids]), tokenizer.mask_id)  # type: ignore[operator]
+    if len(ids) > found.model.config.n_positions:
+        raise CommandError(f"the text has {len(ids)} tokens, and this model reads {found.model.config.n_positions}")
+    probabilities = found.model.fill(torch.tensor([ids]), tokenizer.mask_id)
     for i, row in enumerate(probabilities):
         if len(probabilities) > 1:
             print(f"gap {i + 1}")

@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
@@ -16,16 +17,19 @@ from plm.vocab import LANGUAGE_MODEL_SPECIALS, Vocab
 from plm.wordpiece import SPECIALS, UNK, WordPiece
 
 END = "<|end|>"  # behind each document, and before the first word of a prompt without one
+ENDS = (END, "<|endoftext|>")  # ours, and GPT-2's
 
 
 class ByteBPE:
     """Byte-pair encoding of bytes, as GPT-2 has it: no text is unknown, and decoding gives it back letter by letter."""
 
     def __init__(self, json_text: str):
-        self.fast = Tokenizer.from_str(json_text)
-        end = self.fast.token_to_id(END)
+        content = json.loads(json_text)
+        content["added_tokens"] = []  # these would be found inside texts
+        self.fast = Tokenizer.from_str(json.dumps(content, ensure_ascii=False))
+        end = next((i for i in map(self.fast.token_to_id, ENDS) if i is not None), None)
         if end is None:
-            raise ValueError(f"this tokenizer has no token {END}: it was not made by plm.fast_tokenizers")
+            raise ValueError(f"this tokenizer has none of the tokens {', '.join(ENDS)} that could end a text")
         self.end_id: int = end  # the mark behind a document, …
         self.start_id: int = end  # … and what a text begins with: the end of the one before
 
@@ -34,17 +38,23 @@ class ByteBPE:
         """Learn `size` tokens: 256 bytes, the end mark, and the most frequent joins."""
         if size < 257:
             raise ValueError(f"a vocabulary of bytes needs at least 257 tokens, not {size}")
-        fast = Tokenizer(models.BPE())
-        fast.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        fast.decoder = decoders.ByteLevel()
+        fast = _byte_level(models.BPE())
         alphabet = pre_tokenizers.ByteLevel.alphabet()
         trainer = trainers.BpeTrainer(
             vocab_size=size, special_tokens=[END], initial_alphabet=alphabet, show_progress=False
         )
         fast.train_from_iterator(_some(texts), trainer)
-        content = json.loads(fast.to_str())
-        content["added_tokens"] = []  # these would be found inside texts
-        return cls(json.dumps(content, ensure_ascii=False))
+        return cls(fast.to_str())
+
+    @classmethod
+    def from_folder(cls, folder: str | Path) -> "ByteBPE":
+        """The tokenizer of a GPT-2 as the hub keeps it: tokenizer.json, or vocab.json and merges.txt."""
+        whole, vocab, merges = (Path(folder) / name for name in ("tokenizer.json", "vocab.json", "merges.txt"))
+        if whole.exists():
+            return cls(whole.read_text(encoding="utf-8"))
+        if not (vocab.exists() and merges.exists()):
+            raise FileNotFoundError(f"{folder} has no tokenizer: neither tokenizer.json, nor vocab.json and merges.txt")
+        return cls(_byte_level(models.BPE.from_file(str(vocab), str(merges))).to_str())
 
     def __len__(self) -> int:
         return int(self.fast.get_vocab_size())
@@ -61,6 +71,13 @@ class ByteBPE:
     def config(self) -> dict[str, Any]:
         """What makes it, as plain data: ByteBPE(**config) is this tokenizer again."""
         return {"json_text": self.fast.to_str()}
+
+
+def _byte_level(model: Any) -> Any:
+    fast = Tokenizer(model)
+    fast.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    fast.decoder = decoders.ByteLevel()
+    return fast
 
 
 def train_wordpiece(texts: Iterable[str], size: int, lowercase: bool = True, characters: bool = False) -> WordPiece:

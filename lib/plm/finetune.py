@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from plm.bert import pad
+from plm.bert import BertForPretraining, pad
 from plm.checkpoints import Loaded, encode, rebuild
 from plm.elmo import BiLM, ScalarMix
 from plm.evaluate import accuracy, modes, restore
@@ -79,7 +79,7 @@ class Classifier(nn.Module):
         if len(set(labels)) != len(labels) or len(labels) < 2:
             raise ValueError(f"a classifier needs at least two different labels, got {list(labels)}")
         self.kind, self.tokenizer, self.labels = base.kind, base.tokenizer, list(labels)
-        self.encoder = base.model.bert if base.kind == "bert" else base.model
+        self.encoder = base.model.bert if isinstance(base.model, BertForPretraining) else base.model
         config: Any = base.model.config
         self.mix = ScalarMix(config.n_layers + 1) if isinstance(base.model, BiLM) else None
         width = 2 * config.d_emb if self.mix is not None else config.d_model
