@@ -458,3 +458,17 @@ def test_a_cache_copies_nothing_twice_and_shares_nothing(grad):
         assert torch.equal(cache.k[:, :, 5], pieces[5, 0, :, :, 0])
         assert torch.equal(twin.k[:, :, 5], pieces[0, 0, :, :, 0])
     assert torch.equal(pieces[0, 0, :, :, 0], cache.k[:, :, 0])  # what was given is not written to
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_joined_projections_are_the_three_separate_ones(bias):
+    torch.manual_seed(0)
+    layer = MultiHeadAttention(H * D, H, bias=bias).double()
+    for p in layer.parameters():
+        nn.init.normal_(p)
+    x = torch.randn(B, 3 * H * D, H * D, dtype=torch.float64)  # more vectors than the width: joined
+    joined = layer.project(x)
+    for part, w in zip(joined, (layer.w_q, layer.w_k, layer.w_v), strict=True):
+        assert_close(part, layer.split(w(x)))
+    for part, few in zip(joined, layer.project(x[:1, :2]), strict=True):
+        assert_close(part[:1, :, :2], few)

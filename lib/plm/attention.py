@@ -118,18 +118,31 @@ class MultiHeadAttention(nn.Module):
         check_input(x, self.d_model, "x")
         if memory is not None:
             check_input(memory, self.w_k.in_features, "memory")
-        q = self.split(self.w_q(x))
-        if memory is not None and cache is not None and cache.k is not None and cache.v is not None:
-            k, v = cache.k, cache.v
+        if memory is None:
+            q, k, v = self.project(x)
+        elif cache is not None and cache.k is not None and cache.v is not None:
+            q, k, v = self.split(self.w_q(x)), cache.k, cache.v
+            cache = None
         else:
-            source = x if memory is None else memory
-            k, v = self.split(self.w_k(source)), self.split(self.w_v(source))
-            if cache is not None:
-                k, v = cache.extend(k, v)
+            q, k, v = self.split(self.w_q(x)), self.split(self.w_k(memory)), self.split(self.w_v(memory))
+        if cache is not None:
+            k, v = cache.extend(k, v)
         if isinstance(mask, Tensor) and mask.ndim == 3:
             mask = mask[:, None]  # the same for all heads
         y, weights = self.average(q, k, v, mask)
         return self.w_o(self.merge(y)), weights
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of x (B, T, d_model), each (B, n_heads, T, d_head)."""
+        layers = self.w_q, self.w_k, self.w_v
+        if x.shape[0] * x.shape[1] < self.d_model:
+            q, k, v = (self.split(layer(x)) for layer in layers)
+            return q, k, v
+        # One large product is faster than three small ones, if there are vectors enough to pay for joining the matrices.
+        bias = torch.cat([layer.bias for layer in layers]) if self.w_q.bias is not None else None
+        joined = F.linear(x, torch.cat([layer.weight for layer in layers]), bias)
+        q, k, v = joined.unflatten(-1, (3, self.n_heads, -1)).permute(2, 0, 3, 1, 4)
+        return q, k, v
 
     def average(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> tuple[Tensor, Tensor | None]:
         """The heads' averages (B, n_heads, T_q, d_head), and the weights if they are kept. Two ways to the same numbers."""

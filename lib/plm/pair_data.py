@@ -80,7 +80,7 @@ def fact_pairs(part: str, n: int, seed: int = 0) -> list[Pair]:
     _check(part, n)
     facts, rng = country_facts(), _rng("facts", part, seed)
     names = [name for name in facts if part_of(name) == part]
-    pairs = []
+    pairs: list[Pair] = []
     while len(pairs) < n:
         label, x = len(pairs) % 3, names[rng.integers(len(names))]
         kind = str(rng.choice(list(facts[x])))
@@ -103,7 +103,7 @@ def film_pairs(part: str, n: int, seed: int = 0) -> list[Pair]:
     """n pairs of sentences, half of them (label 1) from one review: are these two about the same film?"""
     _check(part, n)
     reviews, rng = _reviews(part), _rng("films", part, seed)
-    pairs = []
+    pairs: list[Pair] = []
     while len(pairs) < n:
         label, (i, j) = len(pairs) % 2, rng.choice(len(reviews), 2, replace=False)
         one, other = reviews[i], reviews[i if len(pairs) % 2 else j]
@@ -119,7 +119,7 @@ def next_sentence_choices(part: str, n: int, n_answers: int = 4, seed: int = 0) 
     if n_answers < 2:
         raise ValueError(f"there must be at least two answers, not {n_answers}")
     reviews, rng = _reviews(part), _rng("next", part, seed)
-    choices = []
+    choices: list[Choice] = []
     while len(choices) < n:
         rows = rng.choice(len(reviews), n_answers, replace=False)
         here = reviews[rows[0]]
