@@ -102,6 +102,26 @@ def test_the_same_command_goes_on_and_more_can_be_asked_for(place, say, tmp_path
     assert "another lr: it was 0.001 and is now 0.5" in err
 
 
+def test_a_tokenizer_stays_with_its_run_and_is_learnt_anew_as_long_as_there_is_none(place, say, tmp_path):
+    (tmp_path / "text.txt").write_text("too short")
+    command = f"pretrain gpt --out {tmp_path}/run {TINY} {SIZES['gpt']}"
+    assert say(f"{command} --text {tmp_path}/text.txt")[0] == 2
+    first = (tmp_path / "run" / "tokenizer.json").read_text()
+    assert say(f"{command} --text PLACE/text.txt")[0] == 0
+    second = (tmp_path / "run" / "tokenizer.json").read_text()
+    assert first != second
+    config = (tmp_path / "run" / "config.yaml").read_text()
+    code, _, err = say(f"{command} --text PLACE/text.txt --vocab-size 290")
+    assert code == 2
+    assert "was begun with vocab_size 300, not 290" in err
+    assert say(f"{command} --text PLACE/text.txt --lr 0.5")[0] == 2
+    assert (tmp_path / "run" / "config.yaml").read_text() == config
+    # The same text at another place is the same text.
+    (tmp_path / "moved.txt").write_bytes((place / "text.txt").read_bytes())
+    assert say(f"{command} --text {tmp_path}/moved.txt")[0] == 0
+    assert (tmp_path / "run" / "tokenizer.json").read_text() == second
+
+
 def test_flags_come_before_the_config_and_the_config_before_the_defaults(place, say, tmp_path):
     config = tmp_path / "mine.yaml"
     config.write_text("steps: 5\nlr: 2e-3\nd_model: 16\nn_heads: 2\nn_layers: 1\nlength: 24\nvocab_size: 300\n")

@@ -103,11 +103,11 @@ def run(kind: str, values: dict[str, Any], echo: Echo) -> None:
     say: Echo = echo if main else lambda line: None
     card = {"text": values["text"], "licence": "that of the text, as far as it has one"}
     task = BUILDERS[kind](values, folder, card, say)
-    if main:
-        write_atomically(folder / "config.yaml", yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
     n = sum(p.numel() for p in task.model.parameters())
     say(f"{kind}: {n:,} parameters, {settings.steps:,} steps, in {folder}")
     progress = pretrain(task, folder, settings, say)
+    if main:
+        _write_config(folder, values)
     if progress.step < settings.steps:
         say(f"stopped after step {progress.step}; the same command goes on from there")
         return
@@ -126,14 +126,30 @@ def source_of(values: dict[str, Any]) -> Source:
     return Source(values["text"], documents=values["documents"], **chosen)
 
 
-def _once(folder: Path, make: Callable[[], str]) -> str:
-    """The tokenizer of a run: learnt by whoever comes first, and the same for ever after."""
-    path = folder / "tokenizer.json"
+def _once(folder: Path, values: dict[str, Any], make: Callable[[], str]) -> str:
+    """The tokenizer of a run: learnt by whoever comes first, and the same for ever after, once there is a state."""
+    path, config = folder / "tokenizer.json", folder / "config.yaml"
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / ".tokenizer.lock"):
+        old = yaml.safe_load(config.read_text(encoding="utf-8")) if config.exists() else {}
+        changed = [name for name in old if name in CUTTING and old[name] != values.get(name)]
+        if (folder / "last.safetensors").exists():
+            shaped = [name for name in changed if name in ("vocab_size", "lowercase", "characters")]
+            if shaped:
+                raise CommandError(
+                    f"{folder} was begun with {shaped[0]} {old[shaped[0]]}, not {values[shaped[0]]}: give that, or another folder"
+                )
+        else:
+            if changed:
+                path.unlink(missing_ok=True)  # of another text or size, and nothing was trained with it yet
+            _write_config(folder, values)
         if not path.exists():
             write_atomically(path, make())
         return path.read_text(encoding="utf-8")
+
+
+def _write_config(folder: Path, values: dict[str, Any]) -> None:
+    write_atomically(folder / "config.yaml", yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
 
 
 def _texts(source: Source) -> Iterator[str]:
@@ -153,7 +169,9 @@ def gpt_task(values: dict[str, Any], folder: Path, card: dict[str, Any], say: Ec
     """Bytes, packed rows of length + 1, GPT."""
     source, length = source_of(values), values["length"]
     say("learning a tokenizer, unless there is one")
-    tokenizer = ByteBPE(_once(folder, lambda: ByteBPE.train(_texts(source), values["vocab_size"]).config["json_text"]))
+    tokenizer = ByteBPE(
+        _once(folder, values, lambda: ByteBPE.train(_texts(source), values["vocab_size"]).config["json_text"])
+    )
     blocks = pack(source, tokenizer.fast, Packing(length + 1, end_id=tokenizer.end_id), say)
     train, dev = blocks.split(values["hold_out"])
     seed_everything(values["seed"])
@@ -175,7 +193,7 @@ def elmo_task(values: dict[str, Any], folder: Path, card: dict[str, Any], say: E
     """Words, packed rows of sentences, biLM. Its file holds the words and no card."""
     source = source_of(values)
     say("learning a vocabulary, unless there is one")
-    _once(folder, lambda: _json(train_words(_texts(source), values["vocab_size"])))
+    _once(folder, values, lambda: _json(train_words(_texts(source), values["vocab_size"])))
     vocab = Vocab.load(folder / "tokenizer.json")
     config = BiLMConfig(vocab_size=len(vocab), **_model_values("elmo", values))
     packing = Packing(values["length"], "sentence", config.start_id, config.end_id)
@@ -196,7 +214,7 @@ def bert_task(values: dict[str, Any], folder: Path, card: dict[str, Any], say: E
     source, length = source_of(values), values["length"]
     say("learning a tokenizer, unless there is one")
     shape = (values["vocab_size"], values["lowercase"], values["characters"])
-    _once(folder, lambda: _json(train_wordpiece(_texts(source), *shape)))
+    _once(folder, values, lambda: _json(train_wordpiece(_texts(source), *shape)))
     tokenizer = WordPiece.load(folder / "tokenizer.json")
     shards = corpus.documents(source, tokenizer.fast(), values["shard_tokens"], say)
     train, dev = shards.split(values["hold_out"])
@@ -239,6 +257,8 @@ def _json(tokenizer: Vocab | WordPiece) -> str:
         return tokenizer.save(Path(folder) / "tokenizer.json").read_text(encoding="utf-8")
 
 
+# What a tokenizer depends on.
+CUTTING = {"text", "column", "boundary", "hub_config", "split", "documents", "vocab_size", "lowercase", "characters"}
 BUILDERS: dict[str, Callable[[dict[str, Any], Path, dict[str, Any], Echo], Any]] = {
     "elmo": elmo_task,
     "gpt": gpt_task,
