@@ -126,25 +126,23 @@ def writing() -> None:
     ).eval()
     theirs.load_state_dict(to_transformers(ours))
     for B in (1, 8):
-        prompt, n_new = torch.randint(6000, (B, 16)), 100
+        write_beside(ours, theirs, torch.randint(6000, (B, 16)))
 
-        def write(cached: bool = True, prompt: Tensor = prompt) -> list[list[int]]:
-            return generate(ours, prompt.tolist(), n_new, temperature=0, cached=cached)
 
-        def they_write(prompt: Tensor = prompt) -> Tensor:
-            mask = torch.ones_like(prompt)
-            more = {"do_sample": False, "max_new_tokens": n_new, "pad_token_id": 0, "eos_token_id": None}
-            return theirs.generate(prompt, attention_mask=mask, **more)
+def write_beside(ours: GPT, theirs: GPT2LMHeadModel, prompt: Tensor, n_new: int = 100) -> None:
+    def write(cached: bool = True) -> list[list[int]]:
+        return generate(ours, prompt.tolist(), n_new, temperature=0, cached=cached)
 
-        assert write() == they_write().tolist()
-        a, b = medians(lambda: write(cached=False), write, 3)
-        print(
-            f"writing {n_new} tokens, B={B}, without / with a cache: {1e3 * a:6.0f} ms / {1e3 * b:6.0f} ms = {a / b:.1f}"
-        )
-        a, b = medians(they_write, write, 5)
-        print(
-            f"writing {n_new} tokens, B={B}, transformers / ours:    {1e3 * a:6.0f} ms / {1e3 * b:6.0f} ms = {a / b:.2f}"
-        )
+    def they_write() -> Tensor:
+        mask, more = torch.ones_like(prompt), {"do_sample": False, "pad_token_id": 0, "eos_token_id": None}
+        return theirs.generate(prompt, attention_mask=mask, max_new_tokens=n_new, **more)
+
+    assert write() == they_write().tolist()
+    what = f"writing {n_new} tokens, B={len(prompt)},"
+    a, b = medians(lambda: write(cached=False), write, 3)
+    print(f"{what} without / with a cache: {1e3 * a:6.0f} ms / {1e3 * b:6.0f} ms = {a / b:.1f}", flush=True)
+    a, b = medians(they_write, write, 5)
+    print(f"{what} transformers / ours:    {1e3 * a:6.0f} ms / {1e3 * b:6.0f} ms = {a / b:.2f}", flush=True)
 
 
 def main() -> None:

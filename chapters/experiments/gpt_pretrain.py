@@ -45,7 +45,7 @@ from plm.pretrain import pretrain
 from plm.pretrain_tasks import GPTTask
 from plm.run_log import read_log
 from plm.run_settings import Settings
-from plm.train import load_checkpoint, seed_everything
+from plm.train import seed_everything
 
 CHAPTERS = Path(__file__).resolve().parents[1]
 RESULT = CHAPTERS / "results" / "gpt_pretraining.json"
@@ -116,10 +116,20 @@ def finish(args: argparse.Namespace, folder: Path, command: str) -> None:
     write_atomically(path, json.dumps(result, indent=1) + "\n")
     if args.name != "gpt":
         return
-    kept = ("command", "tokens", "cpu_minutes", "parameters", "dev", "test")
+    few = judge(model, tokenizer, review_sentences("imdb_test")[:20])
+    result["first_20_test_reviews"] = {
+        "bits_per_character": round(float(few.bits_per_character), 4)
+    }
+    kept = (
+        "first_20_test_reviews",
+        "command",
+        "tokens",
+        "cpu_minutes",
+        "parameters",
+        "dev",
+        "test",
+    )
     card = {"data": DATA, "licence": LICENCE} | {k: result[k] for k in kept}
-    state_dict, _ = load_checkpoint(folder / "model.safetensors")
-    model.load_state_dict(state_dict)
     save_gpt(CHECKPOINT, model, tokenizer, card)
     table = RESULT.with_stem("perplexity")
     row = {"model": "GPT", "chapter": 10, "train_words": args.words}
