@@ -1,5 +1,6 @@
 """plm.pretrain: killed at any moment it goes on bit for bit; two processes and accumulation equal one big batch."""
 
+import copy as copy_module
 import json
 import multiprocessing
 import os
@@ -153,7 +154,7 @@ def test_batches_prepared_by_other_processes_are_the_same(whole, tmp_path):
     assert_same_run(tmp_path, whole)
 
 
-def test_the_model_learns_and_the_best_is_kept(whole):
+def test_k12_the_model_learns_and_the_best_is_no_live_reference(whole):
     rows = read_log(whole / "eval.csv")
     assert [row["step"] for row in rows] == [7, 14, 21, 24]
     assert rows[-1]["loss"] < 0.8 * rows[0]["loss"]
@@ -460,6 +461,21 @@ def test_d08_only_matrices_decay_and_each_parameter_is_in_one_group():
     frozen = TinyLM()
     frozen.hidden.requires_grad_(False)
     assert len(decay_groups(frozen, 0.1)) == 1
+
+
+def test_d03_the_first_update_moves_the_weights(tmp_path):
+    task = TinyTask()
+    before = copy_module.deepcopy(task.model.state_dict())
+    pretrain(task, tmp_path, replace(SETTINGS, steps=1, warmup=1))
+    assert read_log(tmp_path / "train.csv")[0]["lr"] == SETTINGS.lr / 2
+    assert not any(torch.equal(tensor, before[name]) for name, tensor in task.model.state_dict().items())
+
+
+def test_a24_each_part_is_left_in_the_mode_it_was_found_in(tmp_path):
+    task = TinyTask()
+    task.model.drop.eval()
+    pretrain(task, tmp_path, replace(SETTINGS, steps=1, warmup=0))
+    assert [module.training for module in task.model.modules()] == [True, True, True, True, False, True]
 
 
 def test_frozen_parameters_stay(tmp_path):
