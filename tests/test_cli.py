@@ -335,7 +335,9 @@ def test_pieces_for_english_and_characters_for_chinese():
 # --- the page of the book -------------------------------------------------------------------------------------------
 
 PAGE = (ROOT / "chapters" / "engine.md").read_text(encoding="utf-8")
-COMMANDS = [line for block in re.findall(r"```bash\n(.*?)```", PAGE, re.S) for line in block.splitlines()]
+COMMANDS = [
+    line for block in re.findall(r"```bash\n(.*?)```", PAGE, re.S) for line in block.replace("\\\n", " ").splitlines()
+]
 ABOUT = re.compile(r"^(?:torchrun|accelerate launch) .*?-m plm\.cli ")
 
 
