@@ -85,7 +85,7 @@ def encode_documents(documents: Sequence[Sequence[str]], tokenizer: WordPiece) -
 def cached_documents(name: str, key: str, make: Callable[[], Documents]) -> Documents:
     """`make()`, or the copy of an earlier call with the same name and key; a broken copy is made anew."""
     path = cache_dir() / f"{name}-{hashlib.sha256(key.encode('utf-8')).hexdigest()[:16]}.npz"
-    with contextlib.suppress(OSError, ValueError, KeyError, zipfile.BadZipFile), np.load(path) as stored:
+    with contextlib.suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile), np.load(path) as stored:
         return Documents(*(stored[field] for field in Documents._fields))
     documents, raw = make(), io.BytesIO()
     np.savez(raw, **documents._asdict())
