@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 TINY = "--steps 6 --length 24 --vocab-size 300 --batch-size 4 --evaluate-every 3 --warmup 2 --hold-out 0.1 --n-layers 1"
 SIZES = {
     "gpt": "--d-model 16 --n-heads 2",
-    "bert": "--d-model 16 --n-heads 2 --no-vectors",
+    "bert": "--d-model 16 --n-heads 2",
     "elmo": "--d-emb 8 --d-hidden 16",
 }
 
