@@ -269,6 +269,8 @@ def test_documents_of_sentences_in_shards(tmp_path, tokenizer):
     longer = documents(write(tmp_path / "x.txt", "\n\n".join(["a b c d e a b. c d e a b c d e."] * 9)), tokenizer)
     rows = Pairs(longer[0], 1, 2).draw(8, 19, rng)
     assert rows["ids"].shape == (8, 19)
+    with pytest.raises(ValueError, match="shard_tokens must be at least 1"):
+        documents(write(tmp_path / "x.txt", text), tokenizer, shard_tokens=0)
     with pytest.raises(ValueError, match="not a single sentence"):
         documents(write(tmp_path / "x.txt", "\n\n"), tokenizer)
 

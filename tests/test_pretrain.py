@@ -505,6 +505,7 @@ def test_seeds_are_unrelated():
         ({"schedule": "sine"}, "schedule is one of"),
         ({"warmup": 99}, "do not fit"),
         ({"workers": -1}, "workers"),
+        ({"seed": -1}, "seed must be at least 0"),
     ],
 )
 def test_bad_settings_are_named(change, words):
@@ -527,6 +528,23 @@ def test_a_log_keeps_every_digit_and_forgets_what_will_be_measured_again(tmp_pat
     again = Log(path, 2)
     again.write(rows[3])
     assert read_log(path) == rows[:4]
+
+
+@pytest.mark.parametrize("content", ["a,b\n1,2\n", "step,loss\n1,two\n", "step,loss\n1\n", "step\n1,2\n"])
+def test_a_foreign_log_is_named(tmp_path, content):
+    (tmp_path / "train.csv").write_text(content)
+    with pytest.raises(ValueError, match=r"train.csv is not the log of a run .* move it away"):
+        pretrain(TinyTask(), tmp_path, SETTINGS)
+
+
+def test_float16_goes_on_bit_for_bit_too(tmp_path):
+    half = replace(SETTINGS, precision="fp16", cpu=True, steps=6, schedule="constant")
+    pretrain(TinyTask(), tmp_path / "whole", half)
+    pretrain(TinyTask(), tmp_path / "halting", replace(half, steps=3))
+    pretrain(TinyTask(), tmp_path / "halting", half)
+    states = [run_files.load_state(tmp_path / name / "last.safetensors") for name in ("whole", "halting")]
+    assert all(torch.equal(tensor, states[1][0][name]) for name, tensor in states[0][0].items())
+    assert states[0][1]["scaler"] == states[1][1]["scaler"]  # of the loss, which only a GPU has
 
 
 def test_tensorboard_on_request(tmp_path):

@@ -69,6 +69,8 @@ def pack(source: Source, tokenizer: Any, packing: Packing, echo: Echo | None = N
 
 def documents(source: Source, tokenizer: Any, shard_tokens: int = 1_000_000, echo: Echo | None = None) -> Documents:
     """The text of a source as documents of sentences of ids, in shards of about so many tokens; cached as `pack` does."""
+    if shard_tokens < 1:
+        raise ValueError(f"shard_tokens must be at least 1, not {shard_tokens}")
     recipe = {"documents": shard_tokens}
     path = _cached(source, tokenizer, recipe, lambda p: _make_documents(p, source, tokenizer, shard_tokens, echo))
     return Documents(path / "documents.arrow", read_json(path / "corpus.json"))

@@ -47,7 +47,11 @@ def read_log(path: str | Path) -> list[dict[str, float | int]]:
     """The rows of a log of a run: numbers by column. A last line that a kill cut short is left out."""
     with open(path, encoding="utf-8", newline="") as file:
         lines = [line for line in file.read().splitlines(keepends=True) if line.endswith("\n")]
-    return [{name: _number(text) for name, text in row.items()} for row in csv.DictReader(lines)]
+    try:
+        rows = [{name: _number(text) for name, text in row.items()} for row in csv.DictReader(lines)]
+        return [row for row in rows if row["step"] >= 0]
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is not the log of a run ({error!r}): move it away, and a new one is begun") from error
 
 
 def _number(text: str) -> float | int:

@@ -41,7 +41,7 @@ class Settings:
         for name in ("steps", "accumulate", "log_every", "evaluate_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("weight_decay", "workers", "save_minutes"):
+        for name in ("weight_decay", "workers", "save_minutes", "seed"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be at least 0, not {getattr(self, name)}")
         if not 0 < self.lr < math.inf or not (self.clip is None or self.clip > 0):
