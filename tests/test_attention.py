@@ -472,3 +472,134 @@ def test_joined_projections_are_the_three_separate_ones(bias):
         assert_close(part, layer.split(w(x)))
     for part, few in zip(joined, layer.project(x[:1, :2]), strict=True):
         assert_close(part[:1, :, :2], few)
+
+
+# --- what must not pass in silence ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_rows_look_at_their_own_memory_only(kept):
+    """One row more or less would be stretched over the batch without a word."""
+    layer, x = MultiHeadAttention(8, 2), torch.randn(3, 2, 8)
+    with keep_weights(layer, kept):
+        with pytest.raises(ValueError, match="x has 3 rows and what it looks at 1"):
+            layer(x, x[:1])
+        with pytest.raises(ValueError, match="x has 1 rows and what it looks at 3"):
+            layer(x[:1], x)
+        filled = KVCache()
+        layer(x, x, cache=filled)
+        with pytest.raises(ValueError, match="x has 1 rows and what it looks at 3"):
+            layer(x[:1], x[:1], cache=filled)
+        with pytest.raises(ValueError, match="T at least 1"):
+            layer(x[:, :0])
+    with pytest.raises(TypeError, match="x must be a tensor"):
+        layer([[1.0]])
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_a_cache_serves_one_layer_and_one_batch(grad):
+    torch.manual_seed(0)
+    layer, x = MultiHeadAttention(8, 2), torch.randn(3, 2, 8)
+    with torch.set_grad_enabled(grad):
+        cache = KVCache()
+        layer(x, cache=cache)
+        layer(x, cache=cache)
+        with pytest.raises(ValueError, match="one cache serves one layer and one batch"):
+            layer(x[:1], cache=cache)
+        with pytest.raises(ValueError, match="one cache serves one layer"):
+            MultiHeadAttention(8, 4)(x, cache=cache)
+        with pytest.raises(ValueError, match=r"torch\.float64: one cache"):
+            copy.deepcopy(layer).double()(x.double(), cache=cache)
+        assert len(cache) == 4  # nothing was taken in
+        assert layer(x, cache=cache)[0].shape == x.shape
+
+
+def test_a_cache_outlives_the_mode_it_was_filled_in():
+    torch.manual_seed(0)
+    layer, x, cache = MultiHeadAttention(8, 2), torch.randn(1, 6, 8), KVCache()
+    wanted = layer(x, mask="causal")[0]
+    with torch.inference_mode():
+        found = [layer(x[:, :2], mask="causal", cache=cache)[0].clone(), layer(x[:, 2:3], cache=cache)[0].clone()]
+    with torch.no_grad():
+        found += [layer(x[:, t : t + 1], cache=cache)[0] for t in (3, 4)]
+    found.append(layer(x[:, 5:], cache=cache)[0])
+    found[-1].sum().backward()
+    assert_close(torch.cat(found, 1), wanted)
+
+
+def test_a_memory_of_another_width_has_to_be_passed():
+    for length in (2, 9):  # few vectors, and enough to join the projections
+        with pytest.raises(ValueError, match="memory of width 6"):
+            MultiHeadAttention(8, 2, d_memory=6)(torch.randn(1, length, 8))
+    with pytest.raises(ValueError, match="d_memory must be at least 1"):
+        MultiHeadAttention(8, 2, d_memory=0)
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (5, 1), (1, 5), (2, 1, 5), (1, 3, 5, 5), (2, 3, 1, 5), (2, 1, 5, 1)])
+def test_masks_of_all_shapes_on_both_ways(shape):
+    torch.manual_seed(3)
+    layer, x = MultiHeadAttention(H * D, H).double(), torch.randn(B, T, H * D, dtype=torch.float64)
+    mask = torch.rand(shape) < 0.5
+    kept, weights = layer(x, mask=mask)
+    with keep_weights(layer, False):
+        assert_close(layer(x, mask=mask)[0], kept)
+    full = (mask[:, None] if mask.ndim == 3 else mask).expand(B, H, T, T)
+    assert not weights[~full].any()
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_gradients_by_finite_differences_and_finite_where_nothing_may_be_looked_at(kept):
+    torch.manual_seed(0)
+    layer = MultiHeadAttention(4, 2).double()
+    layer.keep_weights = kept
+    x, memory = (torch.randn(1, n, 4, dtype=torch.float64, requires_grad=True) for n in (3, 4))
+    some = torch.rand(1, 2, 3, 4) < 0.6
+    some[:, :, 1] = False
+    assert torch.autograd.gradcheck(lambda a, b: layer(a, b, some)[0], (x, memory))
+    assert torch.autograd.gradcheck(lambda a: layer(a, mask="causal")[0], (x,))
+    additive = BahdanauAttention(4, 4, 3).double()
+    assert torch.autograd.gradcheck(lambda a, b: additive(a, b, b, some[:, 0])[0], (x, memory))
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("mask", ["causal", causal_mask(4)])
+def test_a24_dropout_has_its_mean_and_its_variance_on_both_ways(kept, mask):
+    """Values and projections are the identity: the output is the weight, or nothing, over the share that stays."""
+    torch.manual_seed(0)
+    rate, n = 0.3, 4000
+    layer = MultiHeadAttention(4, 1, dropout=rate).double().train()
+    with torch.no_grad():
+        layer.w_v.weight.copy_(torch.eye(4))
+        layer.w_o.weight.copy_(torch.eye(4))
+    layer.keep_weights = kept
+    x = torch.eye(4, dtype=torch.float64).expand(n, 4, 4)
+    out = layer(x, mask=mask)[0].detach()
+    weights = layer.eval()(x[:1], mask=mask)[0].detach()[0]
+    dropped = (out == 0).double().mean(0)[causal_mask(4)]
+    assert_close(dropped, torch.full_like(dropped, rate), atol=0.04, rtol=0)
+    assert_close(out.mean(0), weights, atol=0.06, rtol=0)
+    assert_close(out.var(0), weights**2 * rate / (1 - rate), atol=0.06, rtol=0)
+    assert torch.equal(layer(x, mask=mask)[0], layer(x, mask=mask)[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a21_half_precision_without_weights(dtype):
+    torch.manual_seed(0)
+    layer, x = MultiHeadAttention(8, 2).to(dtype), (torch.randn(2, 4, 8) * 30).to(dtype)
+    mask = padding_mask(torch.tensor([[0, 5, 5, 5], [5, 5, 5, 0]])) & causal_mask(4)
+    wanted = layer(x, mask=mask)[0]
+    layer.keep_weights = False
+    assert_close(layer(x, mask=mask)[0], wanted, atol=0.3, rtol=0.05)
+    assert_close(layer(x, mask=mask)[0][0, 0], layer.w_o.bias)  # may look nowhere
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_order_of_the_batch_memory_layout_and_company_do_not_matter(kept):
+    torch.manual_seed(0)
+    layer, x = MultiHeadAttention(8, 2).double(), torch.randn(5, 3, 8, dtype=torch.float64)
+    layer.keep_weights = kept
+    out = layer(x, mask="causal")[0]
+    assert_close(layer(x.flip(0), mask="causal")[0].flip(0), out)
+    assert_close(layer(x[2:3], mask="causal")[0], out[2:3])  # few vectors: the projections are not joined
+    assert_close(layer(x.transpose(1, 2).contiguous().transpose(1, 2), mask="causal")[0], out)
+    assert layer(x[:0], mask="causal")[0].shape == (0, 3, 8)

@@ -93,7 +93,9 @@ class MultiHeadAttention(nn.Module):
             )
         self.n_heads, self.d_model = n_heads, d_model
         self.keep_weights = True
-        d_memory = d_memory or d_model
+        d_memory = d_model if d_memory is None else d_memory
+        if d_memory < 1:
+            raise ValueError(f"d_memory must be at least 1, not {d_memory}")
         self.w_q = nn.Linear(d_model, d_model, bias)
         self.w_k = nn.Linear(d_memory, d_model, bias)
         self.w_v = nn.Linear(d_memory, d_model, bias)
@@ -118,6 +120,10 @@ class MultiHeadAttention(nn.Module):
         check_input(x, self.d_model, "x")
         if memory is not None:
             check_input(memory, self.w_k.in_features, "memory")
+        elif self.w_k.in_features != self.d_model:
+            raise ValueError(
+                f"built for a memory of width {self.w_k.in_features}, x cannot look at itself: pass memory"
+            )
         if memory is None:
             q, k, v = self.project(x)
         elif cache is not None and cache.k is not None and cache.v is not None:
@@ -127,6 +133,8 @@ class MultiHeadAttention(nn.Module):
             q, k, v = self.split(self.w_q(x)), self.split(self.w_k(memory)), self.split(self.w_v(memory))
         if cache is not None:
             k, v = cache.extend(k, v)
+        if len(k) != len(q):
+            raise ValueError(f"x has {len(q)} rows and what it looks at {len(k)}: each row looks at its own")
         if isinstance(mask, Tensor) and mask.ndim == 3:
             mask = mask[:, None]  # the same for all heads
         y, weights = self.average(q, k, v, mask)
@@ -159,6 +167,7 @@ class MultiHeadAttention(nn.Module):
             check_mask(mask, torch.Size((len(q), self.n_heads, T_q, T_k)))
         # is_causal counts from the first key, so it is right only when queries and keys are the same positions.
         rate = self.drop.p if self.training else 0.0
+        mask = None if mask is None else torch.atleast_2d(mask)  # the kernel takes no less
         return F.scaled_dot_product_attention(q, k, v, mask, dropout_p=rate, is_causal=square), None
 
     def split(self, x: Tensor) -> Tensor:
@@ -266,8 +275,12 @@ def check_values(k: Tensor, v: Tensor) -> None:
 
 
 def check_input(x: Tensor, width: int, name: str) -> None:
-    """Refuse what is not (B, T, width)."""
-    if x.ndim != 3 or x.shape[2] != width:
-        raise ValueError(f"{name} must be (B, T, {width}); got {tuple(x.shape)} (a single sequence is {name}[None])")
+    """Refuse what is not (B, T, width), T at least 1."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name} must be a tensor (B, T, {width}), not {type(x).__name__}")
+    if x.ndim != 3 or x.shape[2] != width or x.shape[1] == 0:
+        raise ValueError(
+            f"{name} must be (B, T, {width}), T at least 1; got {tuple(x.shape)} (a single sequence is {name}[None])"
+        )
     if not x.is_floating_point():
         raise TypeError(f"{name} holds vectors, not {x.dtype}: look the ids up in an embedding first")

@@ -30,7 +30,12 @@ class KVCache:
         return None if self._v is None else self._v[:, :, : self._length]
 
     def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Append new positions; return all."""
+        """Append new positions; return all. ValueError for those of another batch, layer or precision."""
+        if self._k is not None and (self._k[:, :, 0].shape, self._k.dtype) != (k[:, :, 0].shape, k.dtype):
+            raise ValueError(
+                f"this cache holds keys {tuple(self._k[:, :, : self._length].shape)} {self._k.dtype}, and the new ones are "
+                f"{tuple(k.shape)} {k.dtype}: one cache serves one layer and one batch"
+            )
         before, self._length = self._length, self._length + k.shape[2]
         self._k, self._v = _appended(self._k, k, before), _appended(self._v, v, before)
         return self._k[:, :, : self._length], self._v[:, :, : self._length]
@@ -48,7 +53,8 @@ def _appended(buffer: Tensor | None, new: Tensor, n: int) -> Tensor:
     if torch.is_grad_enabled():
         return torch.cat([buffer[:, :, :n], new], 2)
     need = n + new.shape[2]
-    if buffer.shape[2] < need or buffer.requires_grad:
+    frozen = buffer.is_inference() and not torch.is_inference_mode_enabled()  # torch lets nobody write to it
+    if buffer.shape[2] < need or buffer.requires_grad or frozen:
         room = buffer.new_empty(*buffer.shape[:2], max(need, 2 * buffer.shape[2]), buffer.shape[3])
         room[:, :, :n] = buffer[:, :, :n]
         buffer = room
