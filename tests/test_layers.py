@@ -305,3 +305,15 @@ def test_a21_half_precision_with_both_masks(dtype):
 def test_bad_sizes_are_named(changes, message):
     with pytest.raises(ValueError, match=message):
         LayerConfig(**(SIZES | changes))
+
+
+def test_each_layer_needs_its_cache():
+    """One cache too few would leave out the last layers."""
+    x = torch.randn(1, 2, 8)
+    for kind, more, cache in (
+        (Encoder, (), KVCache()),
+        (Decoder, (x,), DecoderCache(KVCache(), KVCache())),
+    ):
+        for n in (1, 4):
+            with pytest.raises(ValueError, match=f"3 layers, {n} caches"):
+                stack(kind)(x, *more, caches=[cache] * n)

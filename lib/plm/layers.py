@@ -4,10 +4,9 @@ Vaswani et al. 2017, sec. 3. Chapter 9 puts them together for translation; GPT a
 Layers take (B, T, d_model). A mask is bool, True means "may look", and broadcasts to (B, n_heads, T_q, T_k).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import repeat
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -200,7 +199,7 @@ class Encoder(nn.Module):
     ) -> tuple[Tensor, list[Tensor | None]]:
         """x: (B, T, d_model); caches: one per layer. Returns the last vectors and each layer's attention weights."""
         all_weights = []
-        for layer, cache in zip(self.layers, caches or repeat(None)):
+        for layer, cache in _with_caches(self.layers, caches):
             x, weights = layer(x, mask, cache)
             all_weights.append(weights)
         return self.norm(x), all_weights
@@ -224,8 +223,15 @@ class Decoder(nn.Module):
     ) -> tuple[Tensor, list[Tensor | None], list[Tensor | None]]:
         """x: (B, T, d_model); memory: (B, T_source, d_model). Returns the last vectors and both kinds of weights per layer."""
         all_weights, all_cross_weights = [], []
-        for layer, cache in zip(self.layers, caches or repeat(None)):
+        for layer, cache in _with_caches(self.layers, caches):
             x, weights, cross_weights = layer(x, memory, mask, memory_mask, cache)
             all_weights.append(weights)
             all_cross_weights.append(cross_weights)
         return self.norm(x), all_weights, all_cross_weights
+
+
+def _with_caches(layers: nn.ModuleList, caches: Sequence[Any] | None) -> Iterator[tuple[nn.Module, Any]]:
+    """Each layer with its cache, or with None."""
+    if caches and len(caches) != len(layers):
+        raise ValueError(f"need one cache per layer: {len(layers)} layers, {len(caches)} caches")
+    return zip(layers, caches or [None] * len(layers))
