@@ -205,3 +205,75 @@ def test_bad_input_is_named():
         greedy(broken, ONE, **ENDS)
     assert greedy(Toy(), ONE[:0], **ENDS) == []
     assert beam_search(Toy(), ONE[:0], beam=2, **ENDS) == []
+
+
+# --- what must not pass in silence ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_a21_sums_are_not_rounded_to_the_precision_of_the_scores(dtype):
+    toy, tolerance = Toy(3).to(dtype), 1e-12 if dtype == torch.float64 else 1e-5
+    for h in beam_search(toy, ONE, beam=4, start_id=START, end_id=END, max_len=12)[0]:
+        wanted = log_prob(toy, ONE, h.ids, start_id=START, end_id=END)
+        assert h.log_prob == pytest.approx(wanted, abs=tolerance, rel=0)
+
+
+def test_a_beam_of_one_is_greedy_search_among_equals_too():
+    even = Script([[0.2] * 5] * 5)
+    assert beam_search(even, ONE, beam=1, **ENDS)[0] == greedy(even, ONE, **ENDS)
+
+
+class Loud(Toy):
+    """Scores that are all `value`, or that of token 3 only."""
+
+    def __init__(self, value, tokens):
+        super().__init__()
+        self.value, self.tokens = value, tokens
+
+    def step(self, last, state):
+        logits, state = super().step(last, state)
+        return logits.index_fill(1, torch.tensor(self.tokens), self.value), state
+
+
+def test_infinite_scores_are_named_and_impossible_tokens_are_allowed():
+    for loud in (Loud(math.inf, [3]), Loud(-math.inf, [0, 1, 2, 3, 4])):
+        with pytest.raises(FloatingPointError, match="infinite"):
+            greedy(loud, ONE, **ENDS)
+        with pytest.raises(FloatingPointError, match="infinite"):
+            beam_search(loud, ONE, beam=2, **ENDS)
+    assert all(3 not in h.ids for h in beam_search(Loud(-math.inf, [3]), ONE, beam=9, **ENDS)[0])
+
+
+def test_ids_and_numbers_that_mean_nothing_are_named():
+    ends, toy = {"start_id": START, "end_id": END}, Toy()
+    for name in ends:
+        with pytest.raises(IndexError, match="at least 0"):
+            greedy(toy, ONE, **ends | {name: -1}, max_len=3)
+    for search in (greedy, lambda *a, **k: beam_search(*a, beam=2, **k)):
+        with pytest.raises(IndexError, match="nothing would ever end"):
+            search(toy, ONE, start_id=START, end_id=V, max_len=3)
+    for alpha in (math.nan, math.inf, -1.0):
+        with pytest.raises(ValueError, match="alpha must be a finite number"):
+            beam_search(toy, ONE, beam=2, **ENDS, alpha=alpha)
+    for ids in ([-1], [V]):
+        with pytest.raises(IndexError, match=f"0 … {V - 1}; got {ids[0]}"):
+            log_prob(toy, ONE, ids, **ends)
+    with pytest.raises(TypeError, match="not the string"):
+        log_prob(toy, ONE, "ab", **ends)
+    with pytest.raises(ValueError, match="2 rows came"):
+        log_prob(toy, ONE.repeat(2, 1), [3], **ends)
+    with pytest.raises(IndexError, match="end_id=2 is outside"):
+        exhaustive(toy, ONE, vocab_size=2, **ENDS)
+    with pytest.raises(ValueError, match="max_len"):
+        exhaustive(toy, ONE, vocab_size=V, **ends, max_len=0)
+    for source in ([[3]], "a text"):
+        with pytest.raises(TypeError, match="source must be a tensor"):
+            greedy(toy, source, **ENDS)
+
+
+def test_start_and_end_may_be_one_token_and_a_beam_may_exceed_the_vocabulary():
+    one = {"start_id": END, "end_id": END, "max_len": 5}
+    assert greedy(Toy(), ONE, **one)[0].ids == beam_search(Toy(), ONE, beam=1, **one)[0][0].ids
+    assert len(beam_search(Toy(), ONE, beam=2000, **ENDS)[0]) == sum(4**n for n in range(5))
+    (only,) = beam_search(Toy(), ONE, beam=V, start_id=START, end_id=END, max_len=1)[0]
+    assert only.ids == []

@@ -8,6 +8,7 @@ They work with any module that has two methods:
 """
 
 import copy
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import groupby, product
@@ -38,13 +39,15 @@ def greedy(model: Model, source: Tensor, *, start_id: int, end_id: int, max_len:
     source: (B, T) int64, padded as the model expects it. `max_len` counts the end token. Each row gets what it would get
     alone. The model runs in evaluation mode and is left in the mode it was found in.
     """
-    _check(model, source, max_len)
+    _check(model, source, max_len, start_id, end_id)
+    if not len(source):
+        return []
     ids: list[list[int]] = [[] for _ in source]
     log_probs, finished = [0.0] * len(source), [False] * len(source)
     with _at_rest(model):
         rows, last, state = list(range(len(source))), torch.full_like(source[:, 0], start_id), model.start(source)
-        for _ in range(max_len if rows else 0):
-            scores, state = _next(model, last, state)
+        for _ in range(max_len):
+            scores, state = _next(model, last, state, end_id)
             values, last = scores.max(-1)
             for row, value, token in zip(rows, values.tolist(), last.tolist()):
                 log_probs[row] += value
@@ -73,16 +76,18 @@ def beam_search(
     with each token, so that alpha = 0 favours short ones; alpha = 1 ranks by the mean per token (Wu et al. 2016, sec. 7).
     With `beam` = 1 this is greedy search; with a beam as wide as the tree it is exhaustive.
     """
-    _check(model, source, max_len)
-    if beam < 1 or alpha < 0:
-        raise ValueError(f"beam must be at least 1 and alpha at least 0; got {beam} and {alpha}")
+    _check(model, source, max_len, start_id, end_id, alpha)
+    if beam < 1:
+        raise ValueError(f"beam must be at least 1, not {beam}")
+    if not len(source):
+        return []
     done: list[list[Hypothesis]] = [[] for _ in source]
     with _at_rest(model):
         live: list[tuple[int, list[int], float]] = [(row, [], 0.0) for row in range(len(source))]
         last, state = torch.full_like(source[:, 0], start_id), model.start(source)
-        for length in range(1, max_len + 1 if live else 0):
-            scores, state = _next(model, last, state)
-            total = torch.tensor([log_prob for _, _, log_prob in live]).to(scores)[:, None] + scores
+        for length in range(1, max_len + 1):
+            scores, state = _next(model, last, state, end_id)
+            total = scores.new_tensor([log_prob for _, _, log_prob in live])[:, None] + scores
             parents: list[int] = []
             grown: list[tuple[int, list[int], float]] = []
             for row, group in groupby(range(len(live)), key=lambda i: live[i][0]):
@@ -107,7 +112,9 @@ def beam_search(
 
 def _best(total: Tensor, k: int) -> list[tuple[int, int, float]]:
     """The k largest entries of (n, V) that are not -inf, as (row, column, value), largest first."""
-    values, places = total.flatten().topk(min(k, total.numel()))
+    flat = total.flatten()
+    # Of equals, max takes the first, as greedy search does; topk may take any.
+    values, places = flat.max(0, keepdim=True) if k == 1 else flat.topk(min(k, len(flat)))
     width = total.shape[1]
     return [(p // width, p % width, v) for v, p in zip(values.tolist(), places.tolist()) if v > float("-inf")]
 
@@ -115,12 +122,18 @@ def _best(total: Tensor, k: int) -> list[tuple[int, int, float]]:
 @torch.no_grad()
 def log_prob(model: Model, source: Tensor, ids: list[int], *, start_id: int, end_id: int) -> float:
     """The log-probability that the model gives to `ids` and then the end token, for one source (1, T)."""
-    _check(model, source, 1)
+    _check(model, source, 1, start_id, end_id)
+    if len(source) != 1:
+        raise ValueError(f"one source at a time, (1, T): {len(source)} rows came")
+    if isinstance(ids, str):
+        raise TypeError(f"ids is a list of ids, not the string {ids!r}")
     total = 0.0
     with _at_rest(model):
         last, state = torch.full_like(source[:, 0], start_id), model.start(source)
         for token in [*ids, end_id]:
-            scores, state = _next(model, last, state)
+            scores, state = _next(model, last, state, end_id)
+            if not 0 <= token < scores.shape[1]:
+                raise IndexError(f"ids must lie in 0 … {scores.shape[1] - 1}; got {token}")
             total += scores[0, token].item()
             last = torch.full_like(last, token)
     return total
@@ -133,6 +146,9 @@ def exhaustive(
 
     source: (1, T). This writes out what beam search approximates, one sequence at a time.
     """
+    _check(model, source, max_len, start_id, end_id, alpha)
+    if end_id >= vocab_size:
+        raise IndexError(f"end_id={end_id} is outside a vocabulary of {vocab_size}")
     if vocab_size ** (max_len - 1) > 100_000:
         raise ValueError(f"{vocab_size} ** {max_len - 1} sequences are too many to try: use beam_search")
     others = [token for token in range(vocab_size) if token != end_id]
@@ -160,20 +176,32 @@ def select(state: State, rows: Tensor) -> State:
     raise TypeError(f"a state is a nest of tuples, lists and tensors, but it holds a {type(state).__name__}")
 
 
-def _next(model: Model, last: Tensor, state: State) -> tuple[Tensor, State]:
+def _next(model: Model, last: Tensor, state: State, end_id: int) -> tuple[Tensor, State]:
     logits, state = model.step(last, state)
     if logits.ndim != 2 or len(logits) != len(last):
         raise ValueError(f"step must return logits ({len(last)}, V), one row per sequence; got {tuple(logits.shape)}")
-    if logits.isnan().any():
-        raise FloatingPointError("the model's scores are NaN: did its training diverge?")
-    return logits.log_softmax(-1), state
+    if end_id >= logits.shape[1]:
+        raise IndexError(
+            f"end_id={end_id} is outside the model's vocabulary of {logits.shape[1]}: nothing would ever end"
+        )
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))  # sums in half precision would be rounded
+    log_probs = logits.log_softmax(-1)
+    if log_probs.isnan().any():
+        raise FloatingPointError("the model's scores are NaN, or infinite for a token: did its training diverge?")
+    return log_probs, state
 
 
-def _check(model: Model, source: Tensor, max_len: int) -> None:
+def _check(model: Model, source: Tensor, max_len: int, start_id: int, end_id: int, alpha: float = 1.0) -> None:
     if not (hasattr(model, "start") and hasattr(model, "step")):
         raise TypeError(f"{type(model).__name__} has no methods start and step: see the head of plm.decode")
+    if not isinstance(source, Tensor):
+        raise TypeError(f"source must be a tensor of ids (B, T), not {type(source).__name__}")
     if source.ndim != 2 or source.dtype != torch.int64 or source.shape[1] == 0:
         raise TypeError(f"source must be ids (B, T), int64, T at least 1; got {tuple(source.shape)} {source.dtype}")
+    if min(start_id, end_id) < 0:
+        raise IndexError(f"start_id and end_id are ids and at least 0; got {start_id} and {end_id}")
+    if not (alpha >= 0 and math.isfinite(alpha)):
+        raise ValueError(f"alpha must be a finite number of at least 0, not {alpha}")
     if max_len < 1:
         raise ValueError(f"max_len must leave room for at least one token, not {max_len}")
 
