@@ -284,3 +284,61 @@ def test_k13_smoothing_is_a_kl_divergence_summed_over_words_and_averaged_over_pl
     with pytest.warns(UserWarning, match="batchmean"):
         pitfall = F.kl_div(logits.log_softmax(-1), wanted, reduction="mean")
     assert_close(pitfall, kl / 5)  # V times too small
+
+
+def test_c07_no_target_at_all_gives_zero():
+    logits = torch.randn(2, 3, 5, requires_grad=True)
+    loss = smoothed_cross_entropy(logits, torch.full((2, 3), -100))
+    loss.backward()
+    assert loss == 0
+    assert not logits.grad.any()
+
+
+# --- what must not pass in silence ----------------------------------------------------------------------------------
+
+
+def test_a07_a_source_that_is_all_padding_leaves_the_others_alone():
+    ours = model()
+    source = torch.cat([SOURCE[:1], torch.zeros_like(SOURCE[:1])])
+    logits = ours(source, TARGET)
+    assert logits.isfinite().all()
+    assert_close(logits[0], ours(SOURCE[:1], TARGET[:1])[0])
+    logits.sum().backward()
+    assert all(p.grad.isfinite().all() for p in ours.parameters())
+
+
+def test_batches_positions_and_kinds_that_do_not_fit_are_named():
+    ours = model()
+    with pytest.raises(ValueError, match="x has 1 rows and what it looks at 2"):
+        ours(SOURCE, TARGET[:1])
+    with pytest.raises(ValueError, match="at least one token"):
+        ours(SOURCE[:, :0], TARGET)
+    with pytest.raises(ValueError, match="at least one token"):
+        ours(SOURCE, TARGET[:, :0])
+    with pytest.raises(ValueError, match="position 0 or later"):
+        ours.source_embedding(SOURCE[:, :1], first=-1)
+    for wrong in ([[4, 5]], "a text", torch.tensor(3)):
+        with pytest.raises(TypeError, match=r"\(B, T\)"):
+            ours(wrong, TARGET)
+    state = ours.start(SOURCE)
+    with pytest.raises(ValueError, match="2 layers, 1 caches"):
+        ours.decode(TARGET, state.memory, state.memory_mask, state.caches[:1])
+    assert ours(SOURCE[:0], TARGET[:0]).shape == (0, 4, 9)
+    assert greedy(ours, SOURCE[:0], **SEARCH) == beam_search(ours, SOURCE[:0], beam=2, **SEARCH) == []
+
+
+def test_order_of_the_batch_and_memory_layout_do_not_matter():
+    ours = model()
+    logits = ours(SOURCE, TARGET)
+    assert_close(ours(SOURCE.flip(0), TARGET.flip(0)).flip(0), logits)
+    assert_close(ours(SOURCE.t().contiguous().t(), TARGET), logits)
+
+
+def test_beam_search_scores_are_those_of_one_pass():
+    ours = model(seed=2)
+    for row, found in enumerate(beam_search(ours, SOURCE, beam=4, **SEARCH)):
+        for h in found:
+            said = [*h.ids, 3] if h.finished else h.ids
+            length = int((SOURCE[row] != 0).sum())
+            log_probs = ours(SOURCE[row : row + 1, :length], torch.tensor([[2, *said[:-1]]])).log_softmax(-1)[0]
+            assert h.log_prob == pytest.approx(log_probs[range(len(said)), said].sum().item(), abs=1e-4)

@@ -42,9 +42,15 @@ class Embedding(nn.Module):
 
     def forward(self, ids: Tensor, first: int = 0) -> Tensor:
         """ids: (B, T) int64, standing at positions first, first + 1, … Returns (B, T, d_model)."""
-        last, longest = first + ids.shape[-1], len(self.positions)
+        if not isinstance(ids, Tensor):
+            raise TypeError(
+                f"ids must be a tensor (B, T), not {type(ids).__name__}: look the words up in the vocabulary"
+            )
         if ids.dtype != torch.int64 or ids.ndim != 2:
             raise TypeError(f"ids must be (B, T) int64; got {tuple(ids.shape)} {ids.dtype}")
+        last, longest = first + ids.shape[1], len(self.positions)
+        if first < 0 or ids.shape[1] == 0:
+            raise ValueError(f"need at least one token, at position 0 or later; got {ids.shape[1]} from {first} on")
         if last > longest:
             raise ValueError(f"position {last - 1} is beyond max_len = {longest}: cut the input or raise max_len")
         if ids.numel() and not (ids.min() >= 0 and ids.max() < self.words.num_embeddings):
