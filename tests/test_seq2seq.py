@@ -164,6 +164,45 @@ def test_copies_pickles_and_double_precision(attention):
     assert_close(fresh.double()(SOURCE, TARGET), ours(SOURCE, TARGET).double(), atol=1e-4, rtol=1e-4)
 
 
+@each
+def test_a07_an_empty_source_is_named_and_an_empty_batch_is_empty(attention):
+    ours = model(attention)
+    with pytest.raises(ValueError, match="source 1 holds nothing"):
+        ours(torch.tensor([[4, 3], [0, 0]]), TARGET)
+    how = {"start_id": START_ID, "end_id": END_ID, "max_len": 3}
+    assert greedy(ours, SOURCE[:0], **how) == beam_search(ours, SOURCE[:0], beam=2, **how) == []
+
+
+@each
+def test_a08_the_summary_is_the_last_state_of_each_direction(attention):
+    memory = model(attention).encode(SOURCE)
+    for row, n in enumerate((4, 2)):
+        forward, backward = memory.states[row, n - 1, :4], memory.states[row, 0, 4:]
+        assert torch.equal(memory.summary[row], torch.cat([forward, backward]))
+        assert not torch.allclose(memory.summary[row, 4:], memory.states[row, n - 1, 4:])
+
+
+@each
+def test_a21_half_precision(attention):
+    ours = Seq2Seq(model(attention).config).bfloat16().eval()
+    assert ours(SOURCE, TARGET).isfinite().all()
+
+
+@each
+def test_a25_the_model_returns_scores_not_probabilities(attention):
+    ours = model(attention)
+    with torch.no_grad():
+        ours.output.weight.zero_()
+        ours.output.bias.copy_(60.0 * F.one_hot(torch.tensor(4), 10))
+    assert F.cross_entropy(ours(SOURCE, TARGET).flatten(0, 1), torch.full((10,), 4)) < 1e-6
+
+
+@each
+def test_order_of_the_batch_does_not_matter(attention):
+    ours = model(attention)
+    assert_close(ours(SOURCE.flip(0), TARGET.flip(0)).flip(0), ours(SOURCE, TARGET))
+
+
 # --- overfits one batch -------------------------------------------------------------------------------------------
 
 
@@ -211,6 +250,14 @@ def test_bad_input_is_named():
         ours(torch.randn(1, 3), TARGET[:1])
     with pytest.raises(TypeError, match="target_in must be"):
         ours(SOURCE, TARGET[0])
+    with pytest.raises(ValueError, match="2 sources, 1 targets"):
+        ours(SOURCE, TARGET[:1])
+    with pytest.raises(TypeError, match="source must be a tensor of ids"):
+        ours([[4, 3]], TARGET)
+    broken = copy.deepcopy(ours)
+    nn.init.constant_(broken.output.bias, float("nan"))
+    with pytest.raises(FloatingPointError, match="NaN"):
+        broken.translate(SOURCE)
     with pytest.raises(ValueError, match="max_length"):
         ours.translate(SOURCE, 0)
 

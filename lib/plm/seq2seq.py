@@ -119,6 +119,8 @@ class Seq2Seq(nn.Module):
     def decode(self, target_in: Tensor, memory: Memory, state: State | None = None) -> Decoded:
         """Read target ids (B, T_q), go on from `state` (or the memory's start), score every next token."""
         _check_ids(target_in, self.config.target_size, "target_in")
+        if len(target_in) != len(memory.states):
+            raise ValueError(f"each source needs its target: {len(memory.states)} sources, {len(target_in)} targets")
         embedded = self.drop(self.target_embedding(target_in))
         h, c = memory.start if state is None else state
         h, last = self.decoder(embedded, (h[None], c[None]))  # h: (B, T_q, d_hidden)
@@ -158,6 +160,8 @@ class Seq2Seq(nn.Module):
             steps: list[tuple[Tensor, Tensor | None]] = []
             while len(steps) < max_length and not bool(ended.all()):
                 logits, weights, state = self.decode(token, memory, state)
+                if logits.isnan().any():
+                    raise FloatingPointError("the model's scores are NaN: did its training diverge?")
                 token = logits.argmax(-1)
                 steps.append((token, weights))
                 ended |= token == END_ID
@@ -168,6 +172,8 @@ class Seq2Seq(nn.Module):
 
 
 def _check_ids(ids: Tensor, size: int, name: str) -> None:
+    if not isinstance(ids, Tensor):
+        raise TypeError(f"{name} must be a tensor of ids (B, T), not {type(ids).__name__}")
     if ids.dtype != torch.int64 or ids.ndim != 2 or ids.numel() == 0:
         raise TypeError(f"{name} must be (B, T) int64 ids, not empty; got {tuple(ids.shape)} {ids.dtype}")
     if not (ids.min() >= 0 and ids.max() < size):
