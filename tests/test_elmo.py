@@ -201,7 +201,7 @@ def test_reverse_by_hand_and_twice():
     assert reverse(x).tolist() == [[0, 3, 2, 1], [7, 6, 5, 4]]
 
 
-def test_layer_0_is_the_table_and_the_mode_is_kept():
+def test_a24_layer_0_is_the_table_and_the_mode_is_kept():
     model = random_model(dropout=0.5).train()
     model.backward_lm.eval()
     vectors = model.vectors(IDS)
@@ -218,7 +218,7 @@ def test_start_from_counts_is_the_unigram_model():
     assert_close(model(torch.tensor([[1, 3, 2]])).backward.softmax(-1)[0, 0], torch.tensor([0.1, 0.2, 0.3, 0.4]))
 
 
-def test_tied_model_has_one_table():
+def test_a22_tied_model_has_one_table():
     model = BiLM(BiLMConfig(V, d_emb=4, d_hidden=6, tied=True))
     assert model.output.weight is model.embedding.weight
     assert copy.deepcopy(model).output.weight is not model.output.weight
@@ -277,6 +277,14 @@ def test_mix_by_hand():
         (lambda m: m.pad([]), ValueError, "no sentence"),
         (lambda m: m.pad(["a film"]), TypeError, "not strings"),
         (lambda m: m.pad([["a", "film"]]), TypeError, "not strings"),
+        (lambda m: m.pad([[4, 1.7]]), TypeError, "int"),
+        (lambda m: m(IDS, [3]), ValueError, "tensor"),
+        (lambda m: m.token_log_probs([[4]], batch_size=-1), ValueError, "batch_size=-1"),
+        (lambda m: m.token_log_probs([[4]], n_words=-1), ValueError, "n_words=-1"),
+        (lambda m: m.token_log_probs([[4]], n_words=V + 1), ValueError, "n_words=14"),
+        (lambda m: m.start_from_counts(torch.ones(1)), ValueError, r"\(13,\), none below 0; got \(1,\)"),
+        (lambda m: m.start_from_counts(-torch.ones(V)), ValueError, "none below 0"),
+        (lambda m: save_bilm("x", m, Vocab(WORDS[:2] + WORDS[3:], ["</s>"])), ValueError, "open with"),
         (lambda m: m.token_log_probs([]), ValueError, "no sentence"),
         (lambda m: BiLMConfig(V, d_emb=6, d_hidden=6), ValueError, "projection"),
         (lambda m: BiLMConfig(V, dropout=1.0), ValueError, "dropout"),
@@ -295,7 +303,7 @@ def test_says_what_is_wrong(call, error, message):
         call(random_model())
 
 
-def test_a_sentence_without_words():
+def test_a07_a_sentence_without_words():
     model = random_model()
     ids, lengths = pad([[], [5]])
     assert torch.isfinite(model.vectors(ids, lengths)).all()
@@ -333,3 +341,35 @@ def test_shipped_vectors_part_along_the_sense():
     nearest = (x @ x.T).fill_diagonal_(-2.0).argmax(1)
     assert ((nearest < 4) == (torch.arange(8) < 4)).float().mean() >= 0.75
     assert torch.equal(layers[0, 0, at[0]], layers[0, 4, at[4]])
+
+
+def test_c07_nothing_to_guess_is_named_not_nan():
+    """A row of one id has no neighbour; among others it does not count."""
+    model = random_model()
+    for arguments in ((IDS[:, :1],), (IDS, torch.tensor([1]))):
+        with pytest.raises(ValueError, match="no word to guess"):
+            model.loss(*arguments)
+        with pytest.raises(ValueError, match="no word to guess"):
+            model.loss(*arguments[:1], *arguments[1:] or (None,), WordSampler(torch.ones(V), 4))
+    both = model.loss(IDS.repeat(2, 1), torch.tensor([1, 6]))
+    assert_close(both, model.loss(IDS))
+
+
+def test_k05_one_id():
+    model = random_model()
+    assert all(logits.isfinite().all() for logits in model(IDS[:, :1]))
+    assert model.vectors(IDS[:, :1]).shape == (3, 1, 1, 8)
+
+
+def test_half_precision_does_not_round_the_log_probabilities():
+    model = random_model().bfloat16()
+    found = model.token_log_probs([[4, 5, 7]])
+    rounded = torch.tensor(found).bfloat16().double().numpy()
+    assert (found != rounded).any()
+    np.testing.assert_allclose(found, model.float().token_log_probs([[4, 5, 7]]), atol=0.05)
+
+
+def test_order_of_the_sentences_does_not_matter():
+    model = random_model()
+    there, back = (model.token_log_probs(s, batch_size=2) for s in ([[4], [5, 6, 7], [8, 9]], [[8, 9], [5, 6, 7], [4]]))
+    np.testing.assert_allclose(there, np.concatenate([back[7:], back[3:7], back[:3]]), atol=1e-6)

@@ -131,6 +131,8 @@ class BiLM(nn.Module):
     @torch.no_grad()
     def start_from_counts(self, counts: Tensor) -> "BiLM":
         """Set the output bias to the log frequency of each word (add-one): counts (V,)."""
+        if counts.shape != self.output.bias.shape or bool((counts < 0).any()):
+            raise ValueError(f"counts must be {tuple(self.output.bias.shape)}, none below 0; got {tuple(counts.shape)}")
         self.output.bias.copy_((counts + 1.0).div((counts + 1.0).sum()).log())
         return self
 
@@ -156,10 +158,11 @@ class BiLM(nn.Module):
 
     def loss(self, ids: Tensor, lengths: Tensor | None = None, sampler: WordSampler | None = None) -> BothWays:
         """Mean cross entropy of each direction; their sum is what training minimises. A sampler makes it an estimate."""
-        top = self.states(ids, lengths)[-1]
-        losses = []
+        top, losses = self.states(ids, lengths)[-1], list[Tensor]()
         for h, targets in zip((top.forward[:, :-1], top.backward[:, 1:]), self.targets(ids, lengths)):
             h, targets = self.drop(h).flatten(0, 1), targets.flatten()
+            if not bool((targets != IGNORED).any()):
+                raise ValueError("there is no word to guess: a row needs two ids at least, <s> and </s>")
             if sampler is None:
                 losses.append(F.cross_entropy(self.output(h), targets))
             else:
@@ -204,6 +207,8 @@ class BiLM(nn.Module):
         """
         if not len(sentences):
             raise ValueError("there is no sentence to judge")
+        if batch_size < 1 or (n_words is not None and not 1 <= n_words <= self.config.vocab_size):
+            raise ValueError(f"batch_size={batch_size} or n_words={n_words} is below 1 or above what there is")
         order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
         parts: list[Tensor] = [torch.empty(0)] * len(order)
         for rows in (order[i : i + batch_size] for i in range(0, len(order), batch_size)):
@@ -216,6 +221,7 @@ class BiLM(nn.Module):
                 logits = self.output(h)[..., :n_words].flatten(0, 1)
             finally:
                 restore(found)
+            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))  # half precision would round each
             logs = -F.cross_entropy(logits, wanted.flatten(), reduction="none", ignore_index=IGNORED)
             for i, row, n in zip(rows, logs.view(wanted.shape).cpu().double(), lengths.tolist()):
                 parts[i] = row[: n - 1]
@@ -232,16 +238,18 @@ class BiLM(nn.Module):
         last = self.n_readable - 1
         if ids.numel() and not (ids.min() >= 0 and ids.max() <= last):
             raise IndexError(f"ids must lie in 0 … {last}; got {ids.min().item()} … {ids.max().item()}")
-        if lengths is not None and (lengths.shape != (len(ids),) or bool((lengths < 1).any())):
-            raise ValueError(f"lengths must be ({len(ids)},), each at least 1; got {lengths!r}")
+        if lengths is None:
+            return
+        if not isinstance(lengths, Tensor) or lengths.shape != (len(ids),) or bool((lengths < 1).any()):
+            raise ValueError(f"lengths must be a tensor ({len(ids)},), each at least 1; got {lengths!r}")
 
 
 def pad(sentences: Sentences, start_id: int = START_ID, end_id: int = END_ID) -> tuple[Tensor, Tensor]:
     """Lists of ids side by side: (B, T) int64, each row `<s> words </s>` and then end_id as padding, and lengths (B,)."""
     if not len(sentences):
         raise ValueError("there is no sentence")
-    if any(isinstance(s, str) or any(isinstance(w, str) for w in s) for s in sentences):
-        raise TypeError("sentences must be lists of ids, not strings: vocab.encode(words(text)) makes them")
+    if any(isinstance(s, str) or any(isinstance(w, str | float) for w in s) for s in sentences):
+        raise TypeError("sentences must be lists of ids (int), not strings: vocab.encode(words(text)) makes them")
     lengths = torch.tensor([len(s) + 2 for s in sentences])
     ids = torch.full((len(sentences), int(lengths.max())), end_id)
     for row, s in enumerate(sentences):
@@ -273,8 +281,9 @@ class ScalarMix(nn.Module):
 
 def save_bilm(path: str | Path, model: BiLM, vocab: Vocab, half: bool = True) -> Path:
     """Write a biLM with the words it reads, as `load_bilm` wants them; `half` stores float16."""
-    if len(vocab) != model.n_readable:
-        raise ValueError(f"the vocabulary has {len(vocab)} words, the model reads {model.n_readable}")
+    if (len(vocab), vocab.specials) != (model.n_readable, LANGUAGE_MODEL_SPECIALS):
+        found = f"this vocabulary has {len(vocab)} and opens with {vocab.specials}"
+        raise ValueError(f"the model reads {model.n_readable} words that open with {LANGUAGE_MODEL_SPECIALS}; {found}")
     return save_checkpoint(path, model, asdict(model.config) | {"words": vocab.tokens[len(vocab.specials) :]}, half)
 
 
