@@ -44,6 +44,9 @@ def test_any_shape_and_no_memory_of_the_batch():
     flat = encoder(spellings)
     assert flat.shape == (4, 5)
     assert_close(encoder(spellings.view(2, 2, 7)), flat.view(2, 2, 5))
+    assert_close(encoder(spellings[1]), flat[1])
+    assert encoder(spellings[:0]).shape == (0, 5)
+    assert encoder(spellings.view(2, 2, 7)[:, :0]).shape == (2, 0, 5)
     assert_close(flat[0], flat[3])
     assert not torch.allclose(flat[1], flat[2])
 
@@ -92,6 +95,9 @@ def test_a_config_read_from_json_equals_the_first():
         (lambda: CharacterEncoder(CONFIG, 0), ValueError, "d_out"),
         (lambda: CharacterEncoder(CONFIG, 2)(torch.zeros(1, 7)), TypeError, "spell"),
         (lambda: CharacterEncoder(CONFIG, 2)(spell(["a"], 6)), TypeError, "7"),
+        (lambda: CharacterEncoder(CONFIG, 2)(["horse"]), TypeError, "spell"),
+        (lambda: CharacterEncoder(CONFIG, 2)(torch.tensor(3)), TypeError, "spell"),
+        (lambda: CharacterEncoder(CONFIG, 2)(torch.full((1, 7), -1)), IndexError, "258"),
         (lambda: CharacterEncoder(CONFIG, 2)(torch.full((1, 7), 999)), IndexError, "258"),
     ],
 )

@@ -90,3 +90,48 @@ def test_copy_and_pickle():
 def test_says_what_is_wrong(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    ("ids", "error"),
+    [(IDS + 9, IndexError), (IDS - 9, IndexError), (IDS.float(), TypeError), (IDS[0], TypeError), ([[1]], TypeError)],
+)
+def test_ids_that_are_none_are_named(ids, error):
+    with pytest.raises(error, match="ids must"):
+        tagger()(ids, LENGTHS, FEATURES)
+
+
+def test_vectors_that_are_none_are_named():
+    for vectors in (VECTORS[0], VECTORS.long()):
+        with pytest.raises(TypeError, match=r"vectors must be \(V, D\) floats"):
+            Tagger(vectors, 3)
+
+
+def test_a07_a_sentence_without_words_leaves_the_others_alone():
+    model = tagger().eval()
+    found = model(IDS, torch.tensor([4, 0]), FEATURES)
+    assert torch.isfinite(found).all()
+    assert torch.allclose(found[0], model(IDS, LENGTHS, FEATURES)[0])
+    assert model(IDS[:0], LENGTHS[:0], FEATURES[:, :0]).shape == (0, 4, 3)
+
+
+def test_a24_dropout_in_training_only():
+    model = tagger(dropout=0.5)
+    assert not torch.equal(model(IDS, LENGTHS, FEATURES), model(IDS, LENGTHS, FEATURES))
+    model.eval()
+    assert torch.equal(model(IDS, LENGTHS, FEATURES), model(IDS, LENGTHS, FEATURES))
+
+
+def test_a25_the_model_returns_scores_not_probabilities():
+    model = tagger().eval()
+    with torch.no_grad():
+        model.output.weight.zero_()
+        model.output.bias.copy_(torch.tensor([0.0, 60.0, 0.0]))
+    assert F.cross_entropy(model(IDS, LENGTHS, FEATURES).flatten(0, 1), torch.ones(8, dtype=torch.int64)) < 1e-6
+
+
+def test_k05_one_word_and_double_precision():
+    model = tagger().double().eval()
+    found = model(IDS[:1, :1], torch.tensor([1]), FEATURES[:, :1, :1].double())
+    assert found.dtype == torch.float64
+    assert torch.isfinite(found).all()

@@ -1,6 +1,7 @@
 """plm.ulmfit: the slanted triangle, rates per layer, gradual unfreezing, concat pooling."""
 
 import copy
+import pickle
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ def classifier(n_layers=2):
     return LMClassifier(BiLM(BiLMConfig(11, d_emb=4, d_hidden=6, n_layers=n_layers, dropout=0.0)), 2, dropout=0.0)
 
 
-def test_pooling_by_hand():
+def test_a08_pooling_by_hand():
     model = classifier()
     model.head = torch.nn.Identity()
     found = model(IDS, LENGTHS)
@@ -27,7 +28,7 @@ def test_pooling_by_hand():
         assert_close(found[row], torch.cat([there[-1], back[0], both.max(0).values, both.mean(0)]))
 
 
-def test_padding_never_enters():
+def test_k07_padding_never_enters():
     model = classifier().eval()
     alone = model(*pad([[4, 6]]))
     ids = IDS.clone()
@@ -100,6 +101,9 @@ def test_learns_one_batch_by_heart(gradual):
         (lambda: slanted_triangular(0), "one step"),
         (lambda: slanted_triangular(10, cut=1.0), "cut"),
         (lambda: discriminative(classifier().groups(), 0.0), "positive"),
+        (lambda: discriminative(classifier().groups(), float("nan")), "positive"),
+        (lambda: slanted_triangular(10, ratio=float("nan")), "ratio"),
+        (lambda: fine_tune(classifier(), [(IDS, LENGTHS, LENGTHS)], 1, 0.1, clip=0.0), "clip"),
         (lambda: thaw(classifier().groups(), 9), "4 groups"),
         (lambda: fine_tune(classifier(), [], 1, 0.1), "one batch"),
         (lambda: LMClassifier(classifier().lm, 1), "two classes"),
@@ -108,3 +112,18 @@ def test_learns_one_batch_by_heart(gradual):
 def test_says_what_is_wrong(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_a24_dropout_in_training_only():
+    model = LMClassifier(classifier().lm, 2, dropout=0.5)
+    assert not torch.equal(model(IDS, LENGTHS), model(IDS, LENGTHS))
+    model.eval()
+    assert torch.equal(model(IDS, LENGTHS), model(IDS, LENGTHS))
+
+
+def test_k05_a_sentence_without_words_copies_and_double_precision():
+    model = classifier().eval()
+    assert model(*pad([[]])).isfinite().all()
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert torch.equal(other(IDS, LENGTHS), model(IDS, LENGTHS))
+    assert_close(copy.deepcopy(model).double()(IDS, LENGTHS).float(), model(IDS, LENGTHS))

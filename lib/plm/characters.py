@@ -88,13 +88,15 @@ class CharacterEncoder(nn.Module):
 
     def forward(self, spellings: Tensor) -> Tensor:
         """spellings: (..., longest) int64, from `spell`. Returns vectors (..., d_out)."""
-        if spellings.dtype != torch.int64 or spellings.shape[-1] != self.config.longest:
+        if not isinstance(spellings, Tensor):
+            raise TypeError(f"spellings come from plm.characters.spell, not as {type(spellings).__name__}")
+        if spellings.dtype != torch.int64 or spellings.shape[-1:] != (self.config.longest,):
             raise TypeError(
                 f"spellings must be int64 (..., {self.config.longest}), as plm.characters.spell makes them; "
                 f"got {tuple(spellings.shape)} {spellings.dtype}"
             )
         if spellings.numel() and not (spellings.min() >= 0 and spellings.max() < N_CHARACTERS):
             raise IndexError(f"character ids must lie in 0 … {N_CHARACTERS - 1}")
-        x = self.embedding(spellings.flatten(0, -2)).transpose(1, 2)  # (N, d_character, longest)
+        x = self.embedding(spellings.reshape(-1, self.config.longest)).transpose(1, 2)  # (N, d_character, longest)
         matches = [F.relu(conv(x).amax(-1)) for conv in self.filters]
-        return self.project(self.highway(torch.cat(matches, -1))).unflatten(0, spellings.shape[:-1])
+        return self.project(self.highway(torch.cat(matches, -1))).view(*spellings.shape[:-1], self.project.out_features)

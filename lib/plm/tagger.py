@@ -32,6 +32,8 @@ class Tagger(nn.Module):
                 "a tagger needs at least two labels, and features need both a number of layers and a width; got "
                 f"{n_labels} labels, {n_layers} layers, width {d_features}"
             )
+        if vectors.ndim != 2 or not vectors.is_floating_point():
+            raise TypeError(f"vectors must be (V, D) floats; got {tuple(vectors.shape)} {vectors.dtype}")
         self.words = nn.Embedding.from_pretrained(vectors.clone(), freeze=False)
         self.mix = ScalarMix(n_layers) if n_layers else None
         self.drop = nn.Dropout(dropout)
@@ -44,6 +46,11 @@ class Tagger(nn.Module):
             raise ValueError(
                 "this tagger was built " + ("with" if self.mix else "without") + " features: build and call alike"
             )
+        if not isinstance(ids, Tensor) or ids.dtype != torch.int64 or ids.ndim != 2:
+            raise TypeError("ids must be an int64 tensor (B, T)")
+        V = self.words.num_embeddings
+        if ids.numel() and not (ids.min() >= 0 and ids.max() < V):
+            raise IndexError(f"ids must lie in 0 … {V - 1}; got {ids.min().item()} … {ids.max().item()}")
         x = self.words(ids)
         if self.mix is not None and features is not None:
             if features.shape[1:3] != ids.shape:

@@ -55,7 +55,7 @@ def slanted_triangular(steps: int, cut: float = 0.1, ratio: float = 32.0) -> Cal
 
     Howard and Ruder 2018, eq. 3.
     """
-    if steps < 1 or not 0 < cut < 1 or ratio < 1:
+    if steps < 1 or not 0 < cut < 1 or not ratio >= 1:
         raise ValueError(f"need at least one step, 0 < cut < 1 and a ratio of at least 1; got {steps}, {cut}, {ratio}")
     turn = max(1, int(steps * cut))
 
@@ -71,7 +71,7 @@ def discriminative(groups: Sequence[list[nn.Parameter]], lr: float, factor: floa
 
     factor=1 gives every group the same rate. Howard and Ruder 2018, sec. 3.2.
     """
-    if factor <= 0 or lr <= 0:
+    if not (factor > 0 and lr > 0):
         raise ValueError(f"lr and factor must be positive; got {lr} and {factor}")
     top = len(groups) - 1
     return [{"params": group, "lr": lr / factor ** (top - i)} for i, group in enumerate(groups)]
@@ -105,6 +105,8 @@ def fine_tune(
     batches = list(batches)
     if not batches or passes < 1:
         raise ValueError("there must be at least one batch and one pass")
+    if not clip > 0:
+        raise ValueError(f"clip is the largest norm a gradient may have and must be positive, not {clip}")
     groups = model.groups()
     optimizer = torch.optim.Adam(discriminative(groups, lr, factor))
     rates = [group["lr"] for group in optimizer.param_groups]
