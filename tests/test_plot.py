@@ -109,3 +109,7 @@ def test_ladder_draws_one_row_per_rung_and_names_each_way_once():
     assert [label.get_text() for label in ax.get_yticklabels()] == list(scores)
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["bag", "frozen"]
     assert [round(float(bar[0].get_xdata()[0]), 2) for bar in ax.containers] == [0.55, 0.7, 0.8]
+    with pytest.raises(ValueError, match=r"'bag of words' was not measured with 99 labels, but with \[10\]"):
+        plot.ladder(rungs, 99, title="t")
+    with pytest.raises(ValueError, match="no rung"):
+        plot.ladder([], 10, title="t")

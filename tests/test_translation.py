@@ -112,7 +112,7 @@ def test_one_source_has_one_translation_and_stands_once(data):
         assert len({p.source for p in part}) == len(part)
 
 
-def test_no_content_in_two_parts(data):
+def test_k11_no_content_in_two_parts(data):
     """Not the day in another pattern, not the countries in another order."""
     names = {list_phrase([c]).source: c for c in countries()}
 
@@ -216,6 +216,10 @@ def test_bad_input_is_named(data):
         pairs([], data)
     with pytest.raises(ValueError, match="1 translations for 2"):
         exact_matches([("a",)], data.test[:2])
+    with pytest.raises(TypeError, match="int64"):
+        until_end(torch.tensor([4, 5]), data.target_vocab)
+    with pytest.raises(TypeError, match="int64"):
+        until_end(torch.tensor([[4.0, 5.6]]), data.target_vocab)
     with pytest.raises(ValueError, match="batch_size"):
         PairBatches(data.dev, data, 0)
 
@@ -231,3 +235,12 @@ def test_locale_data_of_another_version_is_refused(monkeypatch):
     finally:
         monkeypatch.undo()
         translation._locale.cache_clear()
+
+
+def test_k03_a_translation_is_tokens_not_a_string():
+    """Letter by letter a Chinese string would be right, and a French one wrong."""
+    for language in ("zh", "fr"):
+        phrase = list_phrase(["TD"], language)
+        assert exact_matches([phrase.target_tokens], [phrase]).all()
+        with pytest.raises(TypeError, match="until_end"):
+            exact_matches([phrase.target], [phrase])

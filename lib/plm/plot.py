@@ -160,6 +160,11 @@ def bars(
 
 def ladder(rungs: Sequence[Rung], n: int, *, title: str, ax: Axes | None = None) -> Axes:
     """Test accuracy with `n` labels, one row per rung: mean, standard deviation over seeds, colour by way of training."""
+    if not rungs:
+        raise ValueError("there is no rung to draw")
+    for rung in rungs:
+        if not len(rung.climb.accuracy.get(n, ())):
+            raise ValueError(f"{rung.name!r} was not measured with {n} labels, but with {sorted(rung.climb.accuracy)}")
     ax = ax or plt.subplots(figsize=(WIDTH, 1.2 + 0.36 * len(rungs)))[1]
     for row, rung in enumerate(rungs):
         scores = np.asarray(rung.climb.accuracy[n])

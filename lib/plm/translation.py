@@ -256,11 +256,16 @@ class PairBatches:
 
 def until_end(ids: Tensor, vocab: Vocab) -> list[tuple[str, ...]]:
     """Rows of generated ids (B, T) as tokens, each cut before its first </s>."""
+    if not isinstance(ids, Tensor) or ids.dtype != torch.int64 or ids.ndim != 2:
+        raise TypeError("ids must be an int64 tensor (B, T)")
     return [tuple(vocab.decode(row[: row.index(END_ID)] if END_ID in row else row)) for row in ids.tolist()]
 
 
 def exact_matches(hypotheses: Iterable[Sequence[str]], phrases: Sequence[Phrase]) -> np.ndarray:
     """Which translations (sequences of tokens) are the reference, to the last character: bool (N,)."""
+    hypotheses = list(hypotheses)
+    if any(isinstance(hypothesis, str) for hypothesis in hypotheses):
+        raise TypeError("a translation is a sequence of tokens, not one string: compare what until_end returns")
     found = [tuple(hypothesis) for hypothesis in hypotheses]
     if len(found) != len(phrases):
         raise ValueError(f"{len(found)} translations for {len(phrases)} phrases")
