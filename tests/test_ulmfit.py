@@ -127,3 +127,11 @@ def test_k05_a_sentence_without_words_copies_and_double_precision():
     for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         assert torch.equal(other(IDS, LENGTHS), model(IDS, LENGTHS))
     assert_close(copy.deepcopy(model).double()(IDS, LENGTHS).float(), model(IDS, LENGTHS))
+
+
+def test_a_loss_that_is_no_number_is_named_and_nothing_stays_frozen():
+    model = classifier()
+    torch.nn.init.constant_(model.head[-1].bias, float("nan"))
+    with pytest.raises(FloatingPointError, match="after 0 steps"):
+        fine_tune(model, [(IDS, LENGTHS, torch.tensor([0, 1]))], 1, 0.01)
+    assert all(p.requires_grad for p in model.parameters())

@@ -111,23 +111,25 @@ def fine_tune(
     optimizer = torch.optim.Adam(discriminative(groups, lr, factor))
     rates = [group["lr"] for group in optimizer.param_groups]
     schedule, losses = slanted_triangular(passes * len(batches)), list[float]()
-    for i in range(passes):
-        thaw(groups, min(i + 1, len(groups)) if gradual else len(groups))
-        model.train()
-        order = torch.randperm(len(batches)).tolist()
-        for ids, lengths, labels in (batches[k] for k in order):
-            for group, rate in zip(optimizer.param_groups, rates):
-                group["lr"] = rate * schedule(len(losses))
-            loss = F.cross_entropy(model(ids, lengths), labels)
-            if not torch.isfinite(loss):
-                raise FloatingPointError(f"the loss is {loss.item()} after {len(losses)} steps: try a smaller rate")
-            optimizer.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), clip)
-            optimizer.step()
-            losses.append(loss.item())
-        if after_pass is not None:
-            model.eval()
-            after_pass(i)
-    thaw(groups, len(groups))
+    try:
+        for i in range(passes):
+            thaw(groups, min(i + 1, len(groups)) if gradual else len(groups))
+            model.train()
+            order = torch.randperm(len(batches)).tolist()
+            for ids, lengths, labels in (batches[k] for k in order):
+                for group, rate in zip(optimizer.param_groups, rates):
+                    group["lr"] = rate * schedule(len(losses))
+                loss = F.cross_entropy(model(ids, lengths), labels)
+                if not torch.isfinite(loss):
+                    raise FloatingPointError(f"the loss is {loss.item()} after {len(losses)} steps: try a smaller rate")
+                optimizer.zero_grad()
+                loss.backward()
+                nn.utils.clip_grad_norm_(model.parameters(), clip)
+                optimizer.step()
+                losses.append(loss.item())
+            if after_pass is not None:
+                model.eval()
+                after_pass(i)
+    finally:  # after an error, too, nothing stays frozen
+        thaw(groups, len(groups))
     return losses
