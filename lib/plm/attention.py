@@ -81,6 +81,7 @@ class MultiHeadAttention(nn.Module):
     d_memory: width of the vectors looked at, if it is not d_model. dropout: on the weights, in training only.
     bias: whether the four projections have one. Vaswani et al. 2017, section 3.2.2.
     Without `keep_weights` the weights are not returned, and torch's fused kernel, which never stores them, may do the work.
+    The kernel has a gradient, but no gradient of its gradient.
     """
 
     def __init__(
