@@ -8,9 +8,10 @@ on bit for bit from the cache folder ($PLM_CACHE or ~/.cache/plm, runs/NAME).
 Text: whole IMDB reviews up to five million words, those that the other models of
 the book read, and the Rotten Tomatoes sentences of the training part, without
 labels. Every held-out review stays out. A byte-pair tokenizer of 6,000 tokens is
-learnt from the same text. The learning rate is constant and falls over the last
-`--cooldown` steps; until that has begun, a run may be given another number of
-`--steps`.
+learnt from the same text. The tokens' table starts from word2vec vectors of the
+tokens, learnt from the same text in two minutes (`--init random` for none). The
+learning rate is constant and falls over the last `--cooldown` steps; until that
+has begun, a run may be given another number of `--steps`.
 
 Writes chapters/checkpoints/gpt.safetensors, chapters/results/gpt_pretraining.json
 and a row of chapters/results/perplexity.json. With another --name, only
@@ -46,11 +47,13 @@ from plm.pretrain_tasks import GPTTask
 from plm.run_log import read_log
 from plm.run_settings import Settings
 from plm.train import seed_everything
+from plm.word2vec import Word2VecConfig, train_word2vec
 
 CHAPTERS = Path(__file__).resolve().parents[1]
 RESULT = CHAPTERS / "results" / "gpt_pretraining.json"
 CHECKPOINT = CHAPTERS / "checkpoints" / "gpt.safetensors"
 V, T, WORDS = 6000, 128, 5_000_000
+VECTOR_STD = 0.05  # of the table that starts from word2vec
 DEV_ROWS = 400  # of T + 1 tokens, for the curve
 DATA = (
     "five million words of IMDB reviews and the Rotten Tomatoes sentences of "
@@ -87,6 +90,18 @@ def texts(n_words: int) -> tuple[BPE, torch.Tensor, torch.Tensor, int]:
         if i != tokenizer.start_id
     )
     return tokenizer, rows.long(), held_out, characters
+
+
+def word_vectors(rows: torch.Tensor, d_model: int) -> torch.Tensor:
+    """word2vec vectors of the tokens, from the same rows, centred, of equal scale.
+
+    The tokens' table is the first layer and the last: both start from them.
+    """
+    every = list(range(V))  # each token once, or a rare one would have no vector
+    config = Word2VecConfig(d_emb=d_model, epochs=2, min_count=1)
+    found = train_word2vec([*rows.tolist(), every], config).vectors
+    centred = found - found.mean(0)
+    return VECTOR_STD * centred / centred.std()
 
 
 def finish(args: argparse.Namespace, folder: Path, command: str) -> None:
@@ -151,6 +166,9 @@ def main() -> None:
     parser.add_argument("--d-model", type=int, default=192)
     parser.add_argument("--n-layers", type=int, default=4)
     parser.add_argument("--n-heads", type=int, default=4)
+    parser.add_argument(
+        "--init", choices=("word2vec", "random"), default="word2vec"
+    )
     parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
@@ -158,6 +176,7 @@ def main() -> None:
              if v != parser.get_default(k)]  # fmt: skip
     command = " ".join(["python chapters/experiments/gpt_pretrain.py", *given])
     torch.set_num_threads(1)
+    folder = cache_dir() / "runs" / args.name
     tokenizer, rows, held_out, characters = texts(args.words)
     print(
         f"{rows.numel():,} tokens, {len(tokenizer)} in the vocabulary", flush=True
@@ -167,10 +186,14 @@ def main() -> None:
         k: getattr(args, k) for k in ("d_model", "n_layers", "n_heads", "dropout")
     }
     model = GPT(GPTConfig(vocab_size=len(tokenizer), n_positions=T, **sizes))
+    if args.init == "word2vec" and not (folder / "last.safetensors").exists():
+        with torch.no_grad():
+            model.tokens.weight.copy_(word_vectors(rows, args.d_model))
     save = partial(save_gpt, model=model, tokenizer=tokenizer, card={})
     task = GPTTask(
         model, rows, held_out, args.batch_size, save, seed=args.seed,
-        text=f"{REVIEWS_SHA256} {args.words}", dev_characters=characters,
+        text=f"{REVIEWS_SHA256} {args.words} {args.init}",
+        dev_characters=characters,
     )  # fmt: skip
     settings = Settings(
         steps=args.steps, lr=args.lr, schedule="cooldown", warmup=args.warmup,
@@ -182,7 +205,6 @@ def main() -> None:
     def echo(line: str) -> None:
         print(time.strftime("%H:%M"), args.name, line, flush=True)
 
-    folder = cache_dir() / "runs" / args.name
     if pretrain(task, folder, settings, echo=echo).step == args.steps:
         finish(args, folder, command)
 
