@@ -10,7 +10,8 @@ Writes chapters/results/bert_arms.json.
 plateau: from "plain" (random table, bias 0, 15 % hidden, large batch) one
 ingredient is switched on alone, then all together. Every arm reads the same
 number of tokens. ablations: from the recipe of the book one part is taken away:
-next sentence, both sides, the 20 % of hidden places that do not show [MASK].
+next sentence, both sides, the 20 % of hidden places that do not show [MASK];
+and the published order, norms behind the sums, is tried.
 Three seeds. Dev batches are the same for all, 15 % hidden, all shown as [MASK].
 ladder: the ablated models on 500 labelled sentences.
 """
@@ -50,6 +51,7 @@ ABLATIONS = {
     "without next sentence": "--no-nsp",
     "left to right": "--causal",
     "always [MASK]": "--always-mask",
+    "norms behind the sums": "--norm post",
 }
 
 
