@@ -15,7 +15,9 @@ def save_bert(
     """Write model, tokenizer and model card as one safetensors file; `half` stores float16."""
     if len(tokenizer) != model.config.vocab_size:
         raise ValueError(f"the tokenizer has {len(tokenizer)} pieces, the model {model.config.vocab_size}")
-    return save_checkpoint(path, model, {"bert": asdict(model.config), "tokenizer": tokenizer.config, "card": card}, half)
+    return save_checkpoint(
+        path, model, {"bert": asdict(model.config), "tokenizer": tokenizer.config, "card": card}, half
+    )
 
 
 def load_bert(path: str | Path) -> tuple[BertForPretraining, WordPiece, dict[str, Any]]:

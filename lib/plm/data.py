@@ -23,7 +23,6 @@ from plm.files import cached_text, sha256
 from plm.progress import progress
 from plm.tokenize import sentences, words
 
-
 GENSIM = "gensim==4.4.0"
 
 
