@@ -317,3 +317,12 @@ def test_each_layer_needs_its_cache():
         for n in (1, 4):
             with pytest.raises(ValueError, match=f"3 layers, {n} caches"):
                 stack(kind)(x, *more, caches=[cache] * n)
+
+
+def test_layer_norm_is_its_formula_also_where_squares_overflow_half_precision():
+    norm = LayerNorm(4)
+    x = torch.tensor([[1.0, 2, 3, 6]])
+    assert_close(norm(x), (x - 3) / (3.5 + norm.eps) ** 0.5)
+    assert_close(norm.half()((300 * x).half()).float(), (x - 3) / 3.5**0.5, atol=2e-3, rtol=0)
+    with pytest.raises(RuntimeError, match="shape"):
+        LayerNorm(4)(torch.ones(2, 1))  # not stretched over the width
