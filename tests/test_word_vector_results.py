@@ -148,7 +148,11 @@ def test_every_rung_has_the_seeds_and_labels_of_the_ladder():
     names = [rung.name for rung in rungs]
     assert len(set(names)) == len(names)
     for rung in rungs:
-        assert tuple(rung.climb.accuracy) == tuple(rung.climb.settings) == LADDER_LABELS
+        labels = tuple(rung.climb.accuracy)
+        assert labels == tuple(rung.climb.settings) == LADDER_LABELS[: len(labels)]
+        assert (
+            len(labels) == len(LADDER_LABELS) or rung.way == "random"
+        )  # a control may fail to train; its chapter says so
         seeds = rung.climb.seeds
         assert set(seeds) <= set(LADDER_SEEDS)  # slow rungs of later chapters run fewer
         assert rung.chapter > 4 or tuple(seeds) == LADDER_SEEDS
