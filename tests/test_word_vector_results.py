@@ -150,9 +150,8 @@ def test_every_rung_has_the_seeds_and_labels_of_the_ladder():
     for rung in rungs:
         labels = tuple(rung.climb.accuracy)
         assert labels == tuple(rung.climb.settings) == LADDER_LABELS[: len(labels)]
-        assert (
-            len(labels) == len(LADDER_LABELS) or rung.way == "random"
-        )  # a control may fail to train; its chapter says so
+        # One control lacks 2,000 labels, and chapter 7 says so: it did not begin to learn there. No other rung may.
+        assert labels == (LADDER_LABELS[:2] if rung.name == "biLM from scratch" else LADDER_LABELS)
         seeds = rung.climb.seeds
         assert set(seeds) <= set(LADDER_SEEDS)  # slow rungs of later chapters run fewer
         assert rung.chapter > 4 or tuple(seeds) == LADDER_SEEDS
