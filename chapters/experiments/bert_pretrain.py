@@ -2,7 +2,7 @@
 
 Commands: python chapters/experiments/bert_pretrain.py
           python chapters/experiments/bert_pretrain.py --language zh
-Budget: two hours on one thread; the result says how many CPU minutes were spent.
+Budget: 80 minutes on one thread; the result says how many CPU minutes were spent.
 The run may be stopped or killed at any moment; started again, it goes on bit for
 bit.
 
@@ -64,7 +64,7 @@ ROWS = {  # Chinese reviews are short: a row of 128 characters is longer than mo
     "zh": ((32, 64, 128), [0.2, 0.4, 0.4]),
 }
 TOKENS = {"en": 2048, "zh": 1024}
-LEAVE = {"en": [600, 1800, 4800, 12_000], "zh": [1800, 9000]}
+LEAVE = {"en": [600, 1800, 4200, 7800], "zh": [1200, 4800]}
 
 
 def word_vectors(language: str, text: Corpus, d_model: int) -> tuple[Tensor, float]:

@@ -1,7 +1,7 @@
 """Pretrain the GPT of chapter 10 on five million words of film reviews.
 
 Command: python chapters/experiments/gpt_pretrain.py
-Budget: one thread, at most 90 minutes of it; the result says how many CPU minutes
+Budget: one thread, about an hour of it; the result says how many CPU minutes
 were spent. The run may be stopped or killed at any moment; started again, it goes
 on bit for bit from the cache folder ($PLM_CACHE or ~/.cache/plm, runs/NAME).
 
@@ -158,8 +158,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--name", default="gpt")
     parser.add_argument("--words", type=int, default=WORDS)
-    parser.add_argument("--steps", type=int, default=11_500)
-    parser.add_argument("--cooldown", type=int, default=3500)
+    parser.add_argument("--steps", type=int, default=8000)
+    parser.add_argument("--cooldown", type=int, default=2500)
     parser.add_argument("--warmup", type=int, default=200)
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--lr", type=float, default=2e-3)
