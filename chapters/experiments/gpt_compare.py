@@ -53,11 +53,11 @@ class Speller:
             (c for w in words for c in w), specials=LANGUAGE_MODEL_SPECIALS
         )
         self.model = KneserNey(n, len(self.letters))
-        self.model.fit([self.letters.encode(w) for w in words])
+        self.model.fit([self.letters.encode(list(w)) for w in words])
 
     def log_probs(self, words: list[str]) -> np.ndarray:
         """One natural log per word, its end included."""
-        found = self.model.token_log_probs([self.letters.encode(w) for w in words])
+        found = self.model.token_log_probs([self.letters.encode(list(w)) for w in words])
         ends = np.cumsum([len(w) + 1 for w in words])
         return np.add.reduceat(found, np.concatenate([[0], ends[:-1]]))
 
