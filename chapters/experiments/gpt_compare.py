@@ -12,30 +12,33 @@ is added to that of <unk>. Dev part chooses nothing here; the numbers are of the
 test part.
 
 Needs checkpoints/gpt.safetensors and elmo.safetensors. Writes
-results/gpt_compare.json. Also: the GPT's perplexity by how many words of the review
-stand before, and its bits per character with shorter windows.
+results/gpt_compare.json. Also: how well the GPT predicts the same tokens when it is
+shown only the last few tokens before them.
 """
 
 import json
 import math
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch.nn import functional as F
 
+from plm.bpe import BPE
 from plm.data import language_model_text, review_sentences
 from plm.elmo import load_bilm
 from plm.files import write_atomically
+from plm.gpt import GPT
 from plm.gpt_checkpoint import load_gpt
-from plm.gpt_text import judge
+from plm.gpt_text import encode_document, judge
 from plm.ngram import KneserNey
 from plm.vocab import LANGUAGE_MODEL_SPECIALS, Vocab
 
 CHAPTERS = Path(__file__).resolve().parents[1]
 COMMAND = "python chapters/experiments/gpt_compare.py"
 V, WORDS = 10_000, 5_000_000
-WINDOWS = (16, 32, 64, 128)
+CONTEXTS = (1, 2, 4, 8, 16, 32, 64, 127)  # tokens
+N_PLACES = 3000
 
 
 def book_vocab() -> Vocab:
@@ -57,7 +60,9 @@ class Speller:
 
     def log_probs(self, words: list[str]) -> np.ndarray:
         """One natural log per word, its end included."""
-        found = self.model.token_log_probs([self.letters.encode(list(w)) for w in words])
+        found = self.model.token_log_probs(
+            [self.letters.encode(list(w)) for w in words]
+        )
         ends = np.cumsum([len(w) + 1 for w in words])
         return np.add.reduceat(found, np.concatenate([[0], ends[:-1]]))
 
@@ -72,6 +77,26 @@ def table(logs: np.ndarray, words: list[str], vocab: Vocab, extra: float) -> dic
         "known": float(known.mean()),
         "bits_per_character": -(logs.sum() + extra) / math.log(2) / characters,
     }
+
+
+@torch.no_grad()
+def by_context(
+    model: GPT, tokenizer: BPE, documents: list[list[list[str]]]
+) -> dict:
+    """Mean bits for the same N_PLACES tokens, behind so many tokens of their review."""
+    longest, rng = max(CONTEXTS), np.random.default_rng(0)
+    texts = [encode_document(tokenizer, d) for d in documents]
+    places = [(k, i) for k, t in enumerate(texts) for i in range(longest, len(t))]
+    chosen = [places[i] for i in rng.choice(len(places), N_PLACES, replace=False)]
+    rows = torch.tensor([texts[k][i - longest : i + 1] for k, i in chosen])
+    found = {}
+    for n in CONTEXTS:
+        total = 0.0
+        for part in rows.split(100):
+            scores = model(part[:, longest - n : longest])[:, -1]
+            total += float(F.cross_entropy(scores, part[:, -1], reduction="sum"))
+        found[n] = total / N_PLACES / math.log(2)
+    return found
 
 
 def main() -> None:
@@ -91,15 +116,6 @@ def main() -> None:
     assert judged.words == words
     found["GPT"] = table(judged.log_probs, words, vocab, 0.0)
     print("GPT", found["GPT"], flush=True)
-    windows = {}
-    for (
-        window
-    ) in WINDOWS:  # context of at least this many tokens, where there is one
-        stride = model.config.n_positions - window + 1
-        part = judge(model, tokenizer, documents[:200], stride=stride)
-        windows[window] = part.bits_per_character
-        print(window, windows[window], flush=True)
-
     bilm, read = load_bilm(CHAPTERS / "checkpoints" / "elmo.safetensors")
     logs = bilm.token_log_probs([read.encode(s) for s in sentences], n_words=V)
     found["biLM, forward"] = table(logs, words, vocab, spelling)
@@ -109,22 +125,14 @@ def main() -> None:
     found["5-gram, Kneser-Ney"] = table(logs, words, vocab, spelling)
     print("KN", found["5-gram, Kneser-Ney"], flush=True)
 
-    place = np.concatenate(
-        [np.arange(sum(len(s) + 1 for s in d)) for d in documents]
-    )
-    edges = [0, 2, 5, 10, 20, 50, 100, 200, 400]
-    by_place = [
-        math.exp(-judged.log_probs[(place >= a) & (place < b)].mean())
-        for a, b in pairwise(edges)
-    ]
+    found_context = by_context(model, tokenizer, documents)
+    print(found_context, flush=True)
     result = {
         "command": COMMAND,
         "models": found,
         "speller_bits_per_unknown_word": -spelling / math.log(2) / len(unknown),
         "unknown_words": len(unknown),
-        "windows": windows,
-        "edges": edges,
-        "perplexity_by_place": by_place,
+        "context": found_context,
     }
     path = CHAPTERS / "results" / "gpt_compare.json"
     write_atomically(path, json.dumps(result, indent=1) + "\n")
