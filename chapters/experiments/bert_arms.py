@@ -30,7 +30,7 @@ from plm.pretrain import pretrain
 
 RESULT = CHAPTERS / "results" / "bert_arms.json"
 COMMAND = "python chapters/experiments/bert_arms.py"
-TOKENS = 2_000_000  # read by each arm of the plateau
+TOKENS = 1_500_000  # read by each arm of the plateau
 SMALL = ["--d-model", "128"]
 PLAIN = [
     *("--init", "random", "--bias", "zero"),

@@ -83,7 +83,7 @@ def table(logs: np.ndarray, words: list[str], vocab: Vocab, extra: float) -> dic
 def by_context(
     model: GPT, tokenizer: BPE, documents: list[list[list[str]]]
 ) -> dict:
-    """Mean bits for the same N_PLACES tokens, behind so many tokens of their review."""
+    """Mean bits for the same tokens, behind so many tokens of their review."""
     longest, rng = max(CONTEXTS), np.random.default_rng(0)
     texts = [encode_document(tokenizer, d) for d in documents]
     places = [(k, i) for k, t in enumerate(texts) for i in range(longest, len(t))]

@@ -63,7 +63,6 @@ ARMS = {  # name: (start, lambda)
     "fine-tuned, λ = 0": ("trained", 0.0),
     "fine-tuned, λ = 0.5": ("trained", 0.5),
 }
-TASK_ARMS = {**ARMS, "scratch, λ = 0.5": ("scratch", 0.5)}
 LADDER_SEEDS, TASK_SEEDS = range(3), range(3)
 TASKS = {  # name: (n of train, dev, test; classes; passes from a trained start)
     "facts": (1500, 300, 900, 3, 4),
@@ -174,7 +173,7 @@ def score(model: GPTForTask, name: str, part: str) -> float:
 
 
 def run_task(name: str, arm: str, lr: float, seed: int) -> dict[str, float]:
-    (kind, lm_weight), (*_, n_classes, passes) = TASK_ARMS[arm], TASKS[name]
+    (kind, lm_weight), (*_, n_classes, passes) = ARMS[arm], TASKS[name]
     model = network(kind, n_classes, seed)
     passes *= 2 if kind == "scratch" else 1
     fine_tune(
@@ -199,7 +198,7 @@ def all_tasks() -> dict:
     result = {}
     for name, (*sizes, _, passes) in TASKS.items():
         result[name] = {"sizes": sizes, "passes": passes, "chance": baseline(name)}
-        for arm, (kind, _) in TASK_ARMS.items():
+        for arm, (kind, _) in ARMS.items():
             tried = {
                 lr: once(name, arm, lr, TASK_SEEDS[0])["dev"] for lr in RATES[kind]
             }
