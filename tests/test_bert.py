@@ -19,10 +19,10 @@ from plm.bert import (
     BertForPretraining,
     pad,
 )
-from plm.bert_checkpoint import load_bert, save_bert
 from plm.bert_parameters import count_parameters
 from plm.hub import bert_config, bert_state, fill_model
 from plm.leaks import influence
+from plm.model_files import load_bert, save_bert
 from plm.run_settings import decay_groups
 from plm.wordpiece import SPECIALS, WordPiece
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from plm.bert_checkpoint import load_bert
 from plm.bert_data import encode_documents, english
 from plm.chinese import chinese_texts
 from plm.masking import MaskingConfig, PretrainingBatches
+from plm.model_files import load_bert
 
 CHECKPOINTS = Path(__file__).resolve().parents[1] / "chapters" / "checkpoints"
 # The dev batches of chapters/experiments/bert_pretrain.py: lengths of rows, and their shares.

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from plm.data import review_sentences
-from plm.gpt_checkpoint import load_gpt
 from plm.gpt_text import judge
+from plm.model_files import load_gpt
 
 CHAPTERS = Path(__file__).resolve().parents[1] / "chapters"
 CHECKPOINT = CHAPTERS / "checkpoints" / "gpt.safetensors"

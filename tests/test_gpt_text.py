@@ -10,8 +10,8 @@ from torch.testing import assert_close
 from plm.bpe import BPE
 from plm.data import language_model_text
 from plm.gpt import GPT, GPTConfig
-from plm.gpt_checkpoint import load_gpt, save_gpt
 from plm.gpt_text import encode_document, judge, pack, pretraining_documents, sentence_text
+from plm.model_files import load_gpt, save_gpt
 
 DOCUMENTS = [[["a", "film", "."], ["good", "films", "!"]], [["film"]]]
 

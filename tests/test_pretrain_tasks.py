@@ -9,10 +9,10 @@ import torch
 from torch.testing import assert_close
 
 from plm.bert import BertConfig, BertForPretraining
-from plm.bert_checkpoint import load_bert, save_bert
 from plm.elmo import BiLM, BiLMConfig
 from plm.gpt import GPT, GPTConfig
 from plm.masking import Documents, MaskingConfig, PretrainingBatches
+from plm.model_files import load_bert, save_bert
 from plm.pretrain import Settings, pretrain
 from plm.pretrain_tasks import BertTask, ElmoTask, GPTTask, ShardedBertTask, Shuffled
 from plm.run_files import load_state

@@ -24,8 +24,8 @@ import torch
 from bert_ladder import tuned, with_dropout
 from bert_pretrain import CHAPTERS, RUNS, Experiment, parse
 
-from plm.bert_checkpoint import load_bert
 from plm.files import read_json, write_atomically
+from plm.model_files import load_bert
 from plm.pretrain import pretrain
 
 RESULT = CHAPTERS / "results" / "bert_arms.json"

@@ -34,12 +34,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from plm.bert import Bert, BertConfig, pad
-from plm.bert_checkpoint import load_bert
 from plm.bert_data import corpus, untokenise
 from plm.data import reviews
 from plm.evaluate import LADDER_SEEDS, Climb, Rung, accuracy, add_rung, climb
 from plm.files import read_json, write_atomically
 from plm.hub import minilm
+from plm.model_files import load_bert
 from plm.run_settings import decay_groups
 from plm.train import linear_decay
 from plm.wordpiece import WordPiece

@@ -25,11 +25,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from plm.bert import Bert, BertConfig, pad
-from plm.bert_checkpoint import load_bert
 from plm.bert_data import corpus
 from plm.chinese import Sentence, news
 from plm.entities import Span, entity_f1, from_iobes, labels_of, to_iobes
 from plm.files import read_json, write_atomically
+from plm.model_files import load_bert
 from plm.run_settings import decay_groups
 from plm.train import linear_decay
 from plm.wordpiece import WordPiece

@@ -21,10 +21,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from plm.bert import IS_NEXT
-from plm.bert_checkpoint import load_bert
 from plm.bert_data import corpus, piece_counts
 from plm.files import write_atomically
 from plm.masking import Pairs
+from plm.model_files import load_bert
 from plm.train import linear_decay
 
 COMMAND = "python chapters/experiments/bert_nsp.py"

@@ -38,10 +38,10 @@ import torch
 from torch import Tensor, nn
 
 from plm.bert import BertConfig, BertForPretraining
-from plm.bert_checkpoint import save_bert
 from plm.bert_data import Corpus, corpus, id_sentences, piece_counts
 from plm.files import cache_dir, write_atomically
 from plm.masking import MaskingConfig, PretrainingBatches
+from plm.model_files import save_bert
 from plm.pretrain import pretrain
 from plm.pretrain_tasks import BertTask
 from plm.run_settings import Settings

@@ -40,12 +40,11 @@ from elmo_probe import (
 from torch import Tensor, nn
 
 from plm.bert import Bert, pad
-from plm.bert_checkpoint import load_bert
 from plm.elmo import BiLM, load_bilm
 from plm.files import read_json, write_atomically
 from plm.gpt import GPT
-from plm.gpt_checkpoint import load_gpt
 from plm.hub import minilm
+from plm.model_files import load_bert, load_gpt
 
 CHECKPOINTS = CHECKPOINT.parent
 RESULT = CHECKPOINTS.parent / "results" / "bert_probe.json"

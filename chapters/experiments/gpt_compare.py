@@ -29,8 +29,8 @@ from plm.data import language_model_text, review_sentences
 from plm.elmo import load_bilm
 from plm.files import write_atomically
 from plm.gpt import GPT
-from plm.gpt_checkpoint import load_gpt
 from plm.gpt_text import encode_document, judge
+from plm.model_files import load_gpt
 from plm.ngram import KneserNey
 from plm.vocab import LANGUAGE_MODEL_SPECIALS, Vocab
 

@@ -37,7 +37,6 @@ from torch import Tensor
 from plm.evaluate import Climb, Rung, accuracy, add_rung, climb
 from plm.files import cache_dir, read_json, write_atomically
 from plm.gpt import GPT
-from plm.gpt_checkpoint import load_gpt
 from plm.gpt_tasks import (
     Example,
     GPTForTask,
@@ -49,6 +48,7 @@ from plm.gpt_tasks import (
     similarity,
 )
 from plm.gpt_text import sentence_text
+from plm.model_files import load_gpt
 from plm.pair_data import fact_pairs, film_pairs, next_sentence_choices
 
 CHAPTERS = Path(__file__).resolve().parents[1]

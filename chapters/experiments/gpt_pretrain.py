@@ -34,7 +34,6 @@ from plm.bpe import BPE
 from plm.data import REVIEWS_SHA256, review_sentences
 from plm.files import cache_dir, read_json, write_atomically
 from plm.gpt import GPT, GPTConfig
-from plm.gpt_checkpoint import load_gpt, save_gpt
 from plm.gpt_text import (
     encode_document,
     judge,
@@ -42,6 +41,7 @@ from plm.gpt_text import (
     pretraining_documents,
     sentence_text,
 )
+from plm.model_files import load_gpt, save_gpt
 from plm.pretrain import pretrain
 from plm.pretrain_tasks import GPTTask
 from plm.run_log import read_log

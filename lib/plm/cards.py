@@ -77,9 +77,9 @@ CARDS = {
         licence="that of the three packages: BSD-3-Clause and Unicode, LGPL-2.1, MIT with unclear rights to the review texts",
         size="as many examples as are asked for; 1,500, 1,200 and 600 for training in chapter 10",
         cleaning="countries with at least two known facts; sentences of 6 to 30 words",
-        splits="a country, or a review, belongs to one part; training reviews are none that a language model of the book has read",
-        traps="the facts come in nine wordings, so the task is narrower than it looks; a sentence of another review may by chance "
-        "suit better than the true next one, so nobody can reach 100 %; words shared by two sentences give the film away",
+        splits="a country, or a review, belongs to one part; no training review was read by a language model of the book",
+        traps="the facts come in nine wordings, so the task is narrower than it looks; a sentence of another review may "
+        "by chance suit better than the true next one, so nobody can reach 100 %; words shared by two sentences give the film away",
     ),
     "people_daily": DatasetCard(
         name="People's Daily, January 1998, with tags",

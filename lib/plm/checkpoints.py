@@ -7,11 +7,11 @@ from typing import Any
 from torch import nn
 
 from plm.bert import BertConfig, BertForPretraining
-from plm.bert_checkpoint import load_bert
 from plm.bpe import BPE
 from plm.elmo import BiLM, BiLMConfig, load_bilm
 from plm.fast_tokenizers import ByteBPE
 from plm.gpt import GPT, GPTConfig
+from plm.model_files import load_bert
 from plm.tokenize import words
 from plm.train import load_checkpoint
 from plm.vocab import LANGUAGE_MODEL_SPECIALS, Vocab

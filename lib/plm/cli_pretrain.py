@@ -14,7 +14,6 @@ from filelock import FileLock
 
 from plm import corpus
 from plm.bert import BertConfig, BertForPretraining
-from plm.bert_checkpoint import save_bert
 from plm.cli_options import CommandError, options
 from plm.corpus import Packing, pack
 from plm.corpus_source import Source
@@ -22,8 +21,8 @@ from plm.elmo import BiLM, BiLMConfig, save_bilm
 from plm.fast_tokenizers import ByteBPE, fast_words, train_wordpiece, train_words
 from plm.files import write_atomically
 from plm.gpt import GPT, GPTConfig
-from plm.gpt_checkpoint import save_gpt
 from plm.masking import Documents, MaskingConfig, PretrainingBatches
+from plm.model_files import save_bert, save_gpt
 from plm.pretrain import Settings, Task, pretrain
 from plm.pretrain_tasks import ElmoTask, GPTTask, ShardedBertTask
 from plm.run_log import read_log

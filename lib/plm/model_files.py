@@ -1,0 +1,54 @@
+"""A pretrained GPT or BERT of ours as one safetensors file: weights, config, tokenizer and model card."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from plm.bert import BertConfig, BertForPretraining
+from plm.bpe import BPE
+from plm.gpt import GPT, GPTConfig
+from plm.train import load_checkpoint, save_checkpoint
+from plm.wordpiece import WordPiece
+
+
+def save_gpt(path: str | Path, model: GPT, tokenizer: BPE, card: dict[str, Any], half: bool = True) -> Path:
+    """Write model, tokenizer and model card; `half` stores float16."""
+    return _save(path, "gpt", model, model.config.n_ids, tokenizer, card, half)
+
+
+def load_gpt(path: str | Path) -> tuple[GPT, BPE, dict[str, Any]]:
+    """Read (model in evaluation mode, tokenizer, model card) from a file of `save_gpt`."""
+    state, stored = _load(path, "gpt")
+    model = GPT(GPTConfig(**stored["gpt"]))
+    model.load_state_dict(state)
+    return model.eval(), BPE(**stored["tokenizer"]), stored.get("card", {})
+
+
+def save_bert(
+    path: str | Path, model: BertForPretraining, tokenizer: WordPiece, card: dict[str, Any], half: bool = True
+) -> Path:
+    """Write model, tokenizer and model card; `half` stores float16."""
+    return _save(path, "bert", model, model.config.vocab_size, tokenizer, card, half)
+
+
+def load_bert(path: str | Path) -> tuple[BertForPretraining, WordPiece, dict[str, Any]]:
+    """Read (model in evaluation mode, tokenizer, model card) from a file of `save_bert`."""
+    state, stored = _load(path, "bert")
+    model = BertForPretraining(BertConfig(**stored["bert"]))
+    model.load_state_dict(state)
+    return model.eval(), WordPiece(**stored["tokenizer"]), stored.get("card", {})
+
+
+def _save(path: str | Path, kind: str, model: Any, n_ids: int, tokenizer: Any, card: dict[str, Any], half: bool) -> Path:
+    if len(tokenizer) != n_ids:
+        raise ValueError(f"the tokenizer has {len(tokenizer)} tokens, the model {n_ids}")
+    stored = {kind: asdict(model.config), "tokenizer": tokenizer.config, "card": card}
+    return save_checkpoint(path, model, stored, half)
+
+
+def _load(path: str | Path, kind: str) -> tuple[dict, dict[str, Any]]:
+    state, stored = load_checkpoint(path)
+    if kind not in stored or "tokenizer" not in stored:
+        raise ValueError(f"{path} was not written by plm.model_files.save_{kind}; plm.hub reads the folders of the hub")
+    return state, stored
+
