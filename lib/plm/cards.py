@@ -79,7 +79,7 @@ CARDS = {
         cleaning="countries with at least two known facts; sentences of 6 to 30 words",
         splits="a country, or a review, belongs to one part; no training review was read by a language model of the book",
         traps="the facts come in nine wordings, so the task is narrower than it looks; a sentence of another review may "
-        "by chance suit better than the true next one, so nobody can reach 100 %; words shared by two sentences give the film away",
+        "by chance suit better than the true next one, so 100 % is out of reach; words shared by both give the film away",
     ),
     "people_daily": DatasetCard(
         name="People's Daily, January 1998, with tags",

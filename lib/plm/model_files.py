@@ -39,7 +39,9 @@ def load_bert(path: str | Path) -> tuple[BertForPretraining, WordPiece, dict[str
     return model.eval(), WordPiece(**stored["tokenizer"]), stored.get("card", {})
 
 
-def _save(path: str | Path, kind: str, model: Any, n_ids: int, tokenizer: Any, card: dict[str, Any], half: bool) -> Path:
+def _save(
+    path: str | Path, kind: str, model: Any, n_ids: int, tokenizer: Any, card: dict[str, Any], half: bool
+) -> Path:
     if len(tokenizer) != n_ids:
         raise ValueError(f"the tokenizer has {len(tokenizer)} tokens, the model {n_ids}")
     stored = {kind: asdict(model.config), "tokenizer": tokenizer.config, "card": card}
@@ -51,4 +53,3 @@ def _load(path: str | Path, kind: str) -> tuple[dict, dict[str, Any]]:
     if kind not in stored or "tokenizer" not in stored:
         raise ValueError(f"{path} was not written by plm.model_files.save_{kind}; plm.hub reads the folders of the hub")
     return state, stored
-
