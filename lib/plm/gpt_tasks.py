@@ -22,7 +22,7 @@ from plm.gpt import GPT
 from plm.gpt_text import sentence_text
 from plm.linear_loss import IGNORED, linear_cross_entropy
 from plm.run_settings import decay_groups
-from plm.train import linear_decay
+from plm.train import linear_decay, update
 
 Words = Sequence[str]
 
@@ -181,13 +181,7 @@ def fine_tune(
             for group in optimizer.param_groups:
                 group["lr"] = lr * schedule(len(losses))
             task, language = model.losses(batch, lm_weight > 0)
-            loss = task + lm_weight * language
-            if not torch.isfinite(loss):
-                raise FloatingPointError(f"the loss is {loss.item()} after {len(losses)} steps: try a smaller rate")
-            optimizer.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), clip)
-            optimizer.step()
+            update(task + lm_weight * language, model, optimizer, clip, len(losses))
             losses.append(task.item())
         model.eval()
         if after_pass is not None:

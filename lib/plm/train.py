@@ -83,6 +83,17 @@ class History:
     seconds: float = 0.0
 
 
+def update(loss: Tensor, model: nn.Module, optimizer: torch.optim.Optimizer, clip: float, step: int) -> float:
+    """One step against the gradient, its norm at most `clip`; the loss as a number, or an error if it is not finite."""
+    if not torch.isfinite(loss):
+        raise FloatingPointError(f"the loss is {loss.item()} after {step} steps: try a smaller rate")
+    optimizer.zero_grad()
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), clip)
+    optimizer.step()
+    return loss.item()
+
+
 def fit(
     model: nn.Module,
     loss: Callable[[Any], Tensor],

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from plm.elmo import BiLM
 from plm.rnn import length_mask
+from plm.train import update
 
 
 class LMClassifier(nn.Module):
@@ -120,13 +121,7 @@ def fine_tune(
                 for group, rate in zip(optimizer.param_groups, rates):
                     group["lr"] = rate * schedule(len(losses))
                 loss = F.cross_entropy(model(ids, lengths), labels)
-                if not torch.isfinite(loss):
-                    raise FloatingPointError(f"the loss is {loss.item()} after {len(losses)} steps: try a smaller rate")
-                optimizer.zero_grad()
-                loss.backward()
-                nn.utils.clip_grad_norm_(model.parameters(), clip)
-                optimizer.step()
-                losses.append(loss.item())
+                losses.append(update(loss, model, optimizer, clip, len(losses)))
             if after_pass is not None:
                 model.eval()
                 after_pass(i)
