@@ -1,7 +1,7 @@
 """Why does our BERT not learn next sentence prediction? Two measurements.
 
 Command: python chapters/experiments/bert_nsp.py
-Budget: about 12 minutes on one core.
+Budget: about 8 minutes on one core.
 
 Needs chapters/checkpoints/bert.safetensors. Writes chapters/results/bert_nsp.json.
 
@@ -29,7 +29,7 @@ from plm.train import linear_decay
 
 COMMAND = "python chapters/experiments/bert_nsp.py"
 LENGTHS, HIDDEN, N_JUDGED = (64, 128), (0.0, 0.3), 3000
-RATES, STEPS, BATCH, T, N_DEV = (3e-4, 1e-3), 300, 32, 128, 600
+RATES, STEPS, BATCH, T, N_DEV = (3e-4, 1e-3), 200, 32, 128, 600
 
 
 def judge(pairs: Pairs, weight: np.ndarray, length: int, hidden: float) -> float:
