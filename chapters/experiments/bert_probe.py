@@ -13,8 +13,8 @@ no model has seen the new word: its vector in the table is the mean of the two
 words' vectors, in each model alike (chapter 7 trained ELMo with it). GPT has read
 only what stands before it. Part of speech: a word of several tokens is the mean
 of its tokens. Control: random layers above the trained table, for GPT and BERT
-(chapter 7 has ELMo's). Anisotropy: the mean cosine of two words drawn at random; self-similarity:
-of one word in two sentences.
+(chapter 7 has ELMo's). Anisotropy: the mean cosine of two words drawn at random;
+self-similarity: of one word in two sentences.
 """
 
 import copy
