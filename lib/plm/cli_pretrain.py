@@ -175,7 +175,7 @@ def gpt_task(values: dict[str, Any], folder: Path, card: dict[str, Any], say: Ec
     train, dev = blocks.split(values["hold_out"])
     seed_everything(values["seed"])
     model = GPT(GPTConfig(vocab_size=len(tokenizer), n_positions=length, **_model_values("gpt", values)))
-    save = partial(save_gpt, model=model, tokenizer=tokenizer, card=card)  # type: ignore[arg-type] # it asks for len and config
+    save = partial(save_gpt, model=model, tokenizer=tokenizer, card=card)
     return GPTTask(
         model,
         train,
