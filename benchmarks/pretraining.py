@@ -1,6 +1,7 @@
 """The pretraining engine: what it costs beside a bare loop, what a second process brings, what memory a large text takes.
 
     python benchmarks/pretraining.py
+    python benchmarks/pretraining.py --only processes           # needs two cores that nobody else uses
     python benchmarks/pretraining.py --megabytes 1000 --only memory     # a gigabyte: about ten minutes of CPU time
 
 1. Tokens per second of `plm.pretrain` beside the same model in ten lines of PyTorch, median of alternating rounds.
@@ -180,7 +181,9 @@ def main() -> None:
         print(f"tokens/s: engine {ours:,.0f}, bare loop {theirs:,.0f}, ratio {ours / theirs:.2f}", flush=True)
     if args.only in (None, "processes"):
         two, one = alternate(lambda: processes(2), lambda: processes(1), rounds=3)
-        print(f"tokens/s: 2 processes {two:,.0f}, 1 process {one:,.0f}, efficiency {two / one / 2:.2f}", flush=True)
+        print(
+            f"processes   tokens/s   efficiency\n        1 {one:10,.0f} {1:12.2f}\n        2 {two:10,.0f} {two / one / 2:12.2f}"
+        )
 
 
 if __name__ == "__main__":

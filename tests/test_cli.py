@@ -205,6 +205,7 @@ def test_info_of_runs_and_models(say, place):
         ("generate PLACE/absent", "there is no checkpoint"),
         ("generate PLACE/gpt --temperature -1", "temperature"),
         ("generate PLACE/gpt --samples 0", "--samples must be at least 1"),
+        ("generate PLACE/gpt --tokens 0", "--tokens must be at least 1"),
         ("fill-mask PLACE/bert 'no gap'", "the text has no [MASK]"),
         ("fill-mask PLACE/gpt '[MASK]'", "holds a GPT; this command needs a BERT"),
         (f"fill-mask PLACE/bert '[MASK] {'long ' * 40}'", "this model reads 24"),

@@ -17,6 +17,7 @@ from plm.fast_tokenizers import ByteBPE
 from plm.finetune import Classifier, Labelled, TuneSettings, finetune, load_classifier, read_labelled, save_classifier
 from plm.gpt import GPT, GPTConfig
 from plm.gpt_weights import to_transformers
+from plm.model_files import load_bert, load_gpt, save_bert, save_gpt
 from plm.vocab import LANGUAGE_MODEL_SPECIALS, Vocab
 from plm.wordpiece import SPECIALS, WordPiece
 
@@ -138,6 +139,21 @@ def test_models_of_the_hub_come_with_their_tokenizer(tmp_path):
         assert theirs.tokenizer.encode("good <|endoftext|>") == ids
         assert theirs.tokenizer.end_id not in ids
         assert_close(theirs.model(torch.tensor([ids])), found.model.eval()(torch.tensor([ids])))
+
+
+@pytest.mark.parametrize("kind", ["gpt", "gpt of the book", "bert"])
+def test_a_pretrained_model_comes_back_with_whatever_tokenizer_it_has(kind, tmp_path):
+    found, path = base(kind), tmp_path / "model.safetensors"
+    save, load_own, other = (save_bert, load_bert, load_gpt) if kind == "bert" else (save_gpt, load_gpt, load_bert)
+    save(path, found.model, found.tokenizer, {"data": "none"}, half=False)
+    again = load(path)
+    for model, tokenizer, card in (load_own(path), (again.model, again.tokenizer, again.card)):
+        assert tokenizer.config == found.tokenizer.config
+        assert card == {"data": "none"}
+        assert not model.training
+        assert all(map(torch.equal, model.parameters(), found.model.parameters()))
+    with pytest.raises(ValueError, match="was not written by"):
+        other(path)
 
 
 def test_minilm_by_its_name():

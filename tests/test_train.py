@@ -150,6 +150,17 @@ def test_frozen_parameters_stay_and_clipping_bounds_the_step():
     assert 0 < (model.weight - before).norm() <= 0.01 + 1e-6
 
 
+def test_how_the_optimiser_groups_the_parameters_changes_no_bit():
+    x, found = torch.linspace(-1, 1, 60).view(12, 5), []
+    for order in (1, -1):
+        torch.manual_seed(0)
+        model = nn.Sequential(*(nn.Linear(5, 5) for _ in range(8)))
+        groups = [{"params": [p]} for p in [*model.parameters()][::order]]
+        fit(model, lambda b, m=model: m(b).square().sum(), [x], 20, optimizer=torch.optim.SGD(groups, lr=0.1), clip=0.1)
+        found.append([p.detach().clone() for p in model.parameters()])
+    assert all(map(torch.equal, *found))
+
+
 def test_inverse_sqrt_is_the_schedule_of_the_paper_over_its_peak():
     d_model, warmup = 512, 4000
     factor = inverse_sqrt(warmup)

@@ -41,7 +41,7 @@ from plm.files import read_json, write_atomically
 from plm.hub import minilm
 from plm.model_files import load_bert
 from plm.run_settings import decay_groups
-from plm.train import linear_decay
+from plm.train import Batches, fit, linear_decay
 from plm.wordpiece import WordPiece
 
 RESULTS = CHAPTERS / "results"
@@ -119,23 +119,23 @@ def fine_tune(
     model: Classifier, sentences: list[list[int]], y: Tensor, lr: float, passes: int
 ) -> None:
     """AdamW, the rate up over a tenth of the steps and down to nothing."""
-    generator = torch.Generator().manual_seed(0)
-    steps = passes * -(-len(y) // BATCH)
-    factor = linear_decay(steps, steps // 10)
-    optimizer = torch.optim.AdamW(decay_groups(model, 0.01), lr=lr, fused=True)
-    model.train()
-    step = 0
-    for _ in range(passes):
-        for rows in torch.randperm(len(y), generator=generator).split(BATCH):
-            for group in optimizer.param_groups:
-                group["lr"] = lr * factor(step)
-            batch = pad([sentences[i] for i in rows.tolist()])
-            loss = F.cross_entropy(model(batch), y[rows])
-            optimizer.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            step += 1
+    batches = Batches(torch.arange(len(y)), y, batch_size=BATCH)
+    steps = passes * len(batches)
+
+    def loss(batch: tuple[Tensor, Tensor]) -> Tensor:
+        rows, targets = batch
+        logits = model(pad([sentences[i] for i in rows.tolist()]))
+        return F.cross_entropy(logits, targets)
+
+    fit(
+        model,
+        loss,
+        batches,
+        steps,
+        optimizer=torch.optim.AdamW(decay_groups(model, 0.01), lr=lr, fused=True),
+        schedule=linear_decay(steps, steps // 10),
+        clip=1.0,
+    )
 
 
 @torch.no_grad()

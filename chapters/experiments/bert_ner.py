@@ -17,6 +17,7 @@ ORG is shown beside it.
 
 import argparse
 import json
+from collections.abc import Iterator
 from functools import cache
 
 import torch
@@ -31,7 +32,7 @@ from plm.entities import Span, entity_f1, from_iobes, labels_of, to_iobes
 from plm.files import read_json, write_atomically
 from plm.model_files import load_bert
 from plm.run_settings import decay_groups
-from plm.train import linear_decay
+from plm.train import fit, linear_decay
 from plm.wordpiece import WordPiece
 
 RESULT = CHAPTERS / "results" / "bert_ner.json"
@@ -118,35 +119,38 @@ def targets(batch: list[Tagged], width: int) -> Tensor:
     return found
 
 
-def fine_tune(model: NameTagger, data: list[Tagged], lr: float, seed: int) -> None:
-    """As on the ladder; sentences of like length share a batch."""
+def batches(data: list[Tagged], seed: int) -> Iterator[list[Tagged]]:
+    """Without end; sentences of like length share a batch."""
     generator = torch.Generator().manual_seed(seed)
+    while True:
+        order = torch.randperm(len(data), generator=generator)
+        pools = [
+            sorted(pool, key=lambda i: len(data[i][0]))
+            for pool in (part.tolist() for part in order.split(10 * BATCH))
+        ]
+        cut = [p[i : i + BATCH] for p in pools for i in range(0, len(p), BATCH)]
+        for k in torch.randperm(len(cut), generator=generator).flip(0).tolist():
+            yield [data[i] for i in cut[k]]
+
+
+def fine_tune(model: NameTagger, data: list[Tagged], lr: float, seed: int) -> None:
+    """As on the ladder."""
     steps = SIZES[len(data)]
-    factor = linear_decay(steps, steps // 10)
-    optimizer = torch.optim.AdamW(decay_groups(model, 0.01), lr=lr, fused=True)
-    model.train()
-    batches: list[list[int]] = []
-    for step in range(steps):
-        if not batches:
-            order = torch.randperm(len(data), generator=generator).tolist()
-            pools = [
-                order[i : i + 10 * BATCH] for i in range(0, len(order), 10 * BATCH)
-            ]
-            pools = [sorted(pool, key=lambda i: len(data[i][0])) for pool in pools]
-            cut = [p[i : i + BATCH] for p in pools for i in range(0, len(p), BATCH)]
-            shuffled = torch.randperm(len(cut), generator=generator).tolist()
-            batches = [cut[i] for i in shuffled]
-        batch = [data[i] for i in batches.pop()]
-        for group in optimizer.param_groups:
-            group["lr"] = lr * factor(step)
+
+    def loss(batch: list[Tagged]) -> Tensor:
         rows = pad([ids for ids, _, _ in batch])
-        logits = model(rows).flatten(0, 1)
-        wanted = targets(batch, rows.shape[1]).flatten()
-        loss = F.cross_entropy(logits, wanted, ignore_index=-100)
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+        wanted = targets(batch, rows.shape[1])
+        return F.cross_entropy(model(rows).flatten(0, 1), wanted.flatten())
+
+    fit(
+        model,
+        loss,
+        batches(data, seed),
+        steps,
+        optimizer=torch.optim.AdamW(decay_groups(model, 0.01), lr=lr, fused=True),
+        schedule=linear_decay(steps, steps // 10),
+        clip=1.0,
+    )
 
 
 @torch.no_grad()

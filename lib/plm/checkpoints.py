@@ -11,7 +11,7 @@ from plm.bpe import BPE
 from plm.elmo import BiLM, BiLMConfig, load_bilm
 from plm.fast_tokenizers import ByteBPE
 from plm.gpt import GPT, GPTConfig
-from plm.model_files import load_bert
+from plm.model_files import gpt_tokenizer, load_bert, load_gpt
 from plm.tokenize import words
 from plm.train import load_checkpoint
 from plm.vocab import LANGUAGE_MODEL_SPECIALS, Vocab
@@ -60,17 +60,14 @@ def load(path: str | Path) -> Loaded:
     if str(path) == "minilm" or str(path).startswith("hub:") or (Path(path) / "config.json").exists():
         return _from_hub(str(path))
     path = find(path)
-    state, stored = load_checkpoint(path)
-    kind = kind_of(stored)
+    kind = kind_of(load_checkpoint(path)[1])
+    if kind == "gpt":
+        return Loaded(kind, *load_gpt(path))
     if kind == "bert":
         return Loaded(kind, *load_bert(path))
     if kind == "elmo":
         return Loaded(kind, *load_bilm(path), {})
-    if kind != "gpt":
-        raise ValueError(f"{path} holds a {NAMES[kind]}, and what is wanted is a pretrained GPT, BERT or biLM")
-    found = rebuild(kind, stored["gpt"], stored["tokenizer"])
-    found.model.load_state_dict(state)
-    return Loaded(kind, found.model.eval(), found.tokenizer, stored.get("card", {}))
+    raise ValueError(f"{path} holds a {NAMES[kind]}, and what is wanted is a pretrained GPT, BERT or biLM")
 
 
 def _from_hub(path: str) -> Loaded:
@@ -92,8 +89,7 @@ def rebuild(kind: str, config: dict[str, Any], tokenizer: dict[str, Any]) -> Loa
     if kind == "bert":
         return Loaded(kind, BertForPretraining(BertConfig(**config)), WordPiece(**tokenizer), {})
     if kind == "gpt":
-        read = ByteBPE(**tokenizer) if "json_text" in tokenizer else BPE(**tokenizer)
-        return Loaded(kind, GPT(GPTConfig(**config)), read, {})
+        return Loaded(kind, GPT(GPTConfig(**config)), gpt_tokenizer(tokenizer), {})
     if config.get("characters") is not None:
         raise ValueError("a biLM that reads characters cannot be rebuilt here: use one with a table of words")
     vocab = Vocab(tokenizer["words"][len(LANGUAGE_MODEL_SPECIALS) :], LANGUAGE_MODEL_SPECIALS)

@@ -91,7 +91,7 @@ def run(kind: str, values: dict[str, Any], echo: Echo) -> None:
     """Prepare everything and train. `values`: every option of `groups`."""
     for name, what in (("text", "a text to learn from"), ("out", "a folder for the run")):
         if not values[name]:
-            raise CommandError(f"plm pretrain {kind} needs {what}: --{name}")
+            raise CommandError(f"pretrain {kind} needs {what}: --{name}")
     training = {name: values[name] for name in options(Settings)}
     settings, folder = Settings(**training), Path(values["out"])
     config = CONFIGS[kind][0]
@@ -125,7 +125,7 @@ def source_of(values: dict[str, Any]) -> Source:
     return Source(values["text"], documents=values["documents"], **chosen)
 
 
-def _once(folder: Path, values: dict[str, Any], make: Callable[[], str]) -> str:
+def _once(folder: Path, values: dict[str, Any], make: Callable[[], str], say: Echo) -> str:
     """The tokenizer of a run: learnt by whoever comes first, and the same for ever after, once there is a state."""
     path, config = folder / "tokenizer.json", folder / "config.yaml"
     folder.mkdir(parents=True, exist_ok=True)
@@ -143,6 +143,7 @@ def _once(folder: Path, values: dict[str, Any], make: Callable[[], str]) -> str:
                 path.unlink(missing_ok=True)  # of another text or size, and nothing was trained with it yet
             _write_config(folder, values)
         if not path.exists():
+            say("learning a tokenizer from the text")
             write_atomically(path, make())
         return path.read_text(encoding="utf-8")
 
@@ -167,15 +168,14 @@ def _model_values(kind: str, values: dict[str, Any]) -> dict[str, Any]:
 def gpt_task(values: dict[str, Any], folder: Path, card: dict[str, Any], say: Echo) -> Task:
     """Bytes, packed rows of length + 1, GPT."""
     source, length = source_of(values), values["length"]
-    say("learning a tokenizer, unless there is one")
     tokenizer = ByteBPE(
-        _once(folder, values, lambda: ByteBPE.train(_texts(source), values["vocab_size"]).config["json_text"])
+        _once(folder, values, lambda: ByteBPE.train(_texts(source), values["vocab_size"]).config["json_text"], say)
     )
     blocks = pack(source, tokenizer.fast, Packing(length + 1, end_id=tokenizer.end_id), say)
     train, dev = blocks.split(values["hold_out"])
     seed_everything(values["seed"])
     model = GPT(GPTConfig(vocab_size=len(tokenizer), n_positions=length, **_model_values("gpt", values)))
-    save = partial(save_gpt, model=model, tokenizer=tokenizer, card=card)  # type: ignore[arg-type] # it asks for len and config
+    save = partial(save_gpt, model=model, tokenizer=tokenizer, card=card)
     return GPTTask(
         model,
         train,
@@ -191,8 +191,7 @@ def gpt_task(values: dict[str, Any], folder: Path, card: dict[str, Any], say: Ec
 def elmo_task(values: dict[str, Any], folder: Path, card: dict[str, Any], say: Echo) -> Task:
     """Words, packed rows of sentences, biLM. Its file holds the words and no card."""
     source = source_of(values)
-    say("learning a vocabulary, unless there is one")
-    _once(folder, values, lambda: _json(train_words(_texts(source), values["vocab_size"])))
+    _once(folder, values, lambda: _json(train_words(_texts(source), values["vocab_size"])), say)
     vocab = Vocab.load(folder / "tokenizer.json")
     config = BiLMConfig(vocab_size=len(vocab), **_model_values("elmo", values))
     packing = Packing(values["length"], "sentence", config.start_id, config.end_id)
@@ -211,9 +210,8 @@ def elmo_task(values: dict[str, Any], folder: Path, card: dict[str, Any], say: E
 def bert_task(values: dict[str, Any], folder: Path, card: dict[str, Any], say: Echo) -> Task:
     """Pieces, documents of sentences in shards, BERT."""
     source, length = source_of(values), values["length"]
-    say("learning a tokenizer, unless there is one")
     shape = (values["vocab_size"], values["lowercase"], values["characters"])
-    _once(folder, values, lambda: _json(train_wordpiece(_texts(source), *shape)))
+    _once(folder, values, lambda: _json(train_wordpiece(_texts(source), *shape)), say)
     tokenizer = WordPiece.load(folder / "tokenizer.json")
     shards = corpus.documents(source, tokenizer.fast(), values["shard_tokens"], say)
     train, dev = shards.split(values["hold_out"])

@@ -37,8 +37,9 @@ def generate_text(args: Namespace) -> None:
     if isinstance(tokenizer, BPE):  # learnt from words in lower case with a space behind each
         prompt = "".join(word + " " for word in words(prompt))
     ids = [tokenizer.start_id, *tokenizer.encode(prompt)]
-    if args.samples < 1:
-        raise CommandError(f"--samples must be at least 1, not {args.samples}")
+    for name in ("samples", "tokens"):
+        if getattr(args, name) < 1:
+            raise CommandError(f"--{name} must be at least 1, not {getattr(args, name)}")
     chosen = {"temperature": args.temperature, "top_k": args.top_k, "top_p": args.top_p, "seed": args.seed}
     # The book's own GPT ends sentences, not documents, with its end token: it writes on.
     end = None if isinstance(tokenizer, BPE) else tokenizer.end_id
@@ -86,7 +87,8 @@ def tune(args: Namespace) -> None:
     settings = TuneSettings(args.epochs, args.lr, args.batch_size, args.freeze, args.seed)
     print(f"{len(train.texts):,} texts to learn from, {len(test.texts):,} to measure with", flush=True)
     model, scores = finetune(base, train, test, settings)
-    save_classifier(args.out, model, {"base": str(args.checkpoint), "train": args.train, "metrics": scores})
+    shown = {name: round(score, 4) for name, score in scores.items()}
+    save_classifier(args.out, model, {"base": str(args.checkpoint), "train": args.train, "metrics": shown})
     print(f"accuracy {scores['accuracy']:.3f}; always the commonest label: {scores['majority']:.3f}")
     print(f"wrote {args.out}; next: plm classify {args.out} 'a text'")
 

@@ -22,7 +22,7 @@ from plm.gpt import GPT
 from plm.gpt_text import sentence_text
 from plm.linear_loss import IGNORED, linear_cross_entropy
 from plm.run_settings import decay_groups
-from plm.train import linear_decay, update
+from plm.train import fit, linear_decay
 
 Words = Sequence[str]
 
@@ -171,18 +171,18 @@ def fine_tune(
     if not lr > 0 or not lm_weight >= 0:
         raise ValueError(f"lr must be above 0 and lm_weight at least 0; got {lr} and {lm_weight}")
     torch.manual_seed(seed)
-    steps = passes * -(-len(examples) // batch_size)
-    schedule = linear_decay(steps, int(warmup * steps))
+    n, losses = -(-len(examples) // batch_size), list[float]()
+    rate = linear_decay(passes * n, int(warmup * passes * n))
     optimizer = torch.optim.AdamW(decay_groups(model, weight_decay), lr=lr, betas=(0.9, 0.98))
-    losses: list[float] = []
+
+    def loss(batch: TaskBatch) -> Tensor:
+        task, language = model.losses(batch, lm_weight > 0)
+        losses.append(task.item())
+        return task + lm_weight * language
+
     for i in range(passes):
-        model.train()
-        for batch in batches(examples, batch_size):
-            for group in optimizer.param_groups:
-                group["lr"] = lr * schedule(len(losses))
-            task, language = model.losses(batch, lm_weight > 0)
-            update(task + lm_weight * language, model, optimizer, clip, len(losses))
-            losses.append(task.item())
+        schedule = lambda step, i=i: rate(i * n + step)  # noqa: E731
+        fit(model, loss, batches(examples, batch_size), n, optimizer=optimizer, schedule=schedule, clip=clip)
         model.eval()
         if after_pass is not None:
             after_pass(i)

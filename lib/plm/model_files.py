@@ -6,22 +6,28 @@ from typing import Any
 
 from plm.bert import BertConfig, BertForPretraining
 from plm.bpe import BPE
+from plm.fast_tokenizers import ByteBPE
 from plm.gpt import GPT, GPTConfig
 from plm.train import load_checkpoint, save_checkpoint
 from plm.wordpiece import WordPiece
 
 
-def save_gpt(path: str | Path, model: GPT, tokenizer: BPE, card: dict[str, Any], half: bool = True) -> Path:
+def save_gpt(path: str | Path, model: GPT, tokenizer: BPE | ByteBPE, card: dict[str, Any], half: bool = True) -> Path:
     """Write model, tokenizer and model card; `half` stores float16."""
     return _save(path, "gpt", model, model.config.n_ids, tokenizer, card, half)
 
 
-def load_gpt(path: str | Path) -> tuple[GPT, BPE, dict[str, Any]]:
-    """Read (model in evaluation mode, tokenizer, model card) from a file of `save_gpt`."""
+def load_gpt(path: str | Path) -> tuple[GPT, Any, dict[str, Any]]:
+    """Read (model in evaluation mode, tokenizer, model card) from a file of `save_gpt`; the tokenizer is a BPE or a ByteBPE."""
     state, stored = _load(path, "gpt")
     model = GPT(GPTConfig(**stored["gpt"]))
     model.load_state_dict(state)
-    return model.eval(), BPE(**stored["tokenizer"]), stored.get("card", {})
+    return model.eval(), gpt_tokenizer(stored["tokenizer"]), stored.get("card", {})
+
+
+def gpt_tokenizer(config: dict[str, Any]) -> BPE | ByteBPE:
+    """The tokenizer that a checkpoint describes."""
+    return ByteBPE(**config) if "json_text" in config else BPE(**config)
 
 
 def save_bert(

@@ -83,17 +83,6 @@ class History:
     seconds: float = 0.0
 
 
-def update(loss: Tensor, model: nn.Module, optimizer: torch.optim.Optimizer, clip: float, step: int) -> float:
-    """One step against the gradient, its norm at most `clip`; the loss as a number, or an error if it is not finite."""
-    if not torch.isfinite(loss):
-        raise FloatingPointError(f"the loss is {loss.item()} after {step} steps: try a smaller rate")
-    optimizer.zero_grad()
-    loss.backward()
-    nn.utils.clip_grad_norm_(model.parameters(), clip)
-    optimizer.step()
-    return loss.item()
-
-
 def fit(
     model: nn.Module,
     loss: Callable[[Any], Tensor],
@@ -126,7 +115,10 @@ def fit(
         raise ValueError("patience and keep_best need an `evaluate` function")
     optimizer = optimizer or torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=lr)
     base_rates = [group["lr"] for group in optimizer.param_groups]
+    place = {id(p): i for i, p in enumerate(model.parameters())}
+    # In the model's order, so that the sum behind the norm does not depend on how the optimiser groups them.
     trained = [p for group in optimizer.param_groups for p in group["params"]]
+    trained.sort(key=lambda p: place.get(id(p), len(place)))
     marks, history, found, started = set(evaluate_at), History(), modes(model), time.perf_counter()
     best_state: dict[str, Any] | None = None
 

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from plm.elmo import BiLM
 from plm.rnn import length_mask
-from plm.train import update
+from plm.train import fit
 
 
 class LMClassifier(nn.Module):
@@ -109,19 +109,20 @@ def fine_tune(
     if not clip > 0:
         raise ValueError(f"clip is the largest norm a gradient may have and must be positive, not {clip}")
     groups = model.groups()
+    n, losses = len(batches), list[float]()
     optimizer = torch.optim.Adam(discriminative(groups, lr, factor))
-    rates = [group["lr"] for group in optimizer.param_groups]
-    schedule, losses = slanted_triangular(passes * len(batches)), list[float]()
+    rate = slanted_triangular(passes * n)
+
+    def loss(batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+        ids, lengths, labels = batch
+        return F.cross_entropy(model(ids, lengths), labels)
+
     try:
         for i in range(passes):
             thaw(groups, min(i + 1, len(groups)) if gradual else len(groups))
-            model.train()
-            order = torch.randperm(len(batches)).tolist()
-            for ids, lengths, labels in (batches[k] for k in order):
-                for group, rate in zip(optimizer.param_groups, rates):
-                    group["lr"] = rate * schedule(len(losses))
-                loss = F.cross_entropy(model(ids, lengths), labels)
-                losses.append(update(loss, model, optimizer, clip, len(losses)))
+            shuffled = [batches[k] for k in torch.randperm(n).tolist()]
+            schedule = lambda step, i=i: rate(i * n + step)  # noqa: E731
+            losses += fit(model, loss, shuffled, n, optimizer=optimizer, schedule=schedule, clip=clip).losses
             if after_pass is not None:
                 model.eval()
                 after_pass(i)
