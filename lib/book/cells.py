@@ -34,6 +34,11 @@ def markdown_cells(nb: NotebookNode) -> Iterator[tuple[int, NotebookNode]]:
     return ((n, c) for n, c in enumerate(nb.cells, 1) if c.cell_type == "markdown")
 
 
+def cell_label(path: Path, cell: NotebookNode) -> str:
+    """The label that `book.site_fixes` gives a code cell: {ref}`text <02_language_models-cell-017>` leads to it."""
+    return f"{path.stem}-{cell.id}"
+
+
 def tags(cell: NotebookNode) -> list[str]:
     """The tags of a cell."""
     return list(cell.metadata.get("tags", []))

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from book.cells import ROOT, chapters, markdown_cells, read
+from book.cells import ROOT, cell_label, chapters, code_cells, markdown_cells, read
 
 LINES, ACROSS, ANY_CASE = re.MULTILINE, re.DOTALL, re.IGNORECASE
 ROLE = re.compile(r"\{([a-z:]+)\}`([^`]+)`")
@@ -68,11 +68,12 @@ class Passage:
 
 @dataclass(frozen=True)
 class Page:
-    """One page of the book; `labels` are those given outside its text (figure names in cell metadata)."""
+    """One page of the book; `labels` are those given outside its text (figure names in metadata), `cells` those of code cells."""
 
     path: Path
     passages: list[Passage]
     labels: list[str] = field(default_factory=list)
+    cells: list[str] = field(default_factory=list)
 
     @property
     def text(self) -> str:
@@ -94,7 +95,9 @@ def load(path: Path) -> Page:
     nb = read(path)
     names = (cell.metadata.get("mystnb", {}).get("figure", {}).get("name") for cell in nb.cells)
     passages = [Passage(f"cell {n}", cell.source) for n, cell in markdown_cells(nb)]
-    return Page(path, passages, [name for name in names if name])
+    return Page(
+        path, passages, [name for name in names if name], [cell_label(path, c) for _, c in code_cells(nb) if "id" in c]
+    )
 
 
 def pages(folder: Path = ROOT / "chapters") -> list[Page]:
@@ -165,7 +168,7 @@ def label_faults(book: list[Page]) -> list[str]:
 
 def reference_faults(page: Page, book: list[Page]) -> list[str]:
     """Every reference and relative link leads somewhere; links to other sites are taken on trust (case E11)."""
-    known = {label for other in book for label in labels(other)} | GENERATED
+    known = {label for other in book for label in labels(other) + other.cells} | GENERATED
     faults = []
     for place, role, target in roles(page):
         if role in LABEL_ROLES and target not in known:
