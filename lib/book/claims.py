@@ -175,7 +175,10 @@ def card(claim: Claim) -> str:
         footer = f"Computed in {{ref}}`chapter {claim.chapter}, “{section}” <{place.label}>`. {footer}"
         values = "\\\n".join(f"`{squeezed(value)}`" for value in claim.value) + "\n\n"
     verdict = f"{{bdg-{BADGES[claim.verdict]}}}`{claim.verdict}` {claim.reason}"
-    return f"(claim-{claim.id})=\n:::{{card}}\n:class-card: claim\n{claim.claim}\n^^^\n{values}{verdict}\n+++\n{footer}\n:::\n"
+    return (
+        f"(claim-{claim.id})=\n::::{{card}}\n:class-card: claim\n\n"
+        f":::{{card-header}}\n{claim.claim}\n:::\n\n{values}{verdict}\n\n:::{{card-footer}}\n{footer}\n:::\n::::\n"
+    )
 
 
 def summary(checked: list[Claim]) -> str:
