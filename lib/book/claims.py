@@ -39,8 +39,8 @@ INTRO = """\
 Four articles, by {cite:t}`zhang2018`, {cite:t}`nick2021`, {cite:t}`xiaosu2023` and one unsigned collection
 {cite:p}`outofmemory`, tell in Chinese the story that this book tells, and gave it its order and some of its examples. We took
 them at their word: statements of theirs that can be checked stand here in our words, each with what a cell of the book
-printed, a verdict, and a link to that cell. A test compares every printed line with the notebook. A verdict is about what we
-trained, which is small. "Could not be tested" means by us, here.
+printed, a verdict, and a link to that cell. A test compares every printed line with the notebook (runs of spaces are
+shortened). A verdict is about what we trained, which is small. "Could not be tested" means by us, here.
 """
 
 
@@ -183,7 +183,7 @@ def card(claim: Claim) -> str:
 
 def summary(checked: list[Claim]) -> str:
     """Verdicts by chapter, as a table."""
-    rows = ["| Chapter | holds | on a condition | wrong | not tested |", "|:--|--:|--:|--:|--:|"]
+    rows = ["| | holds | holds if … | wrong | untested |", "|:--|--:|--:|--:|--:|"]
     for chapter in sorted({claim.chapter for claim in checked}):
         count = Counter(claim.verdict for claim in checked if claim.chapter == chapter)
         path = notebook_of(chapter)
