@@ -13,12 +13,11 @@ state. Learning rate chosen on the dev part, three seeds; the networks from scra
 get twice the passes and rates of their own. Frozen: mean of the last layer's
 states, a logistic regression, ten seeds; its control has random weights.
 
-The other three formats of the paper, three seeds each; learning rate chosen on
-the dev part with the first seed. Entailment: facts about countries, of which none
-is in two parts. Similarity: are two sentences from reviews of the same film?
-Multiple choice: which of four sentences comes next in the review? Beside them a
-baseline that counts shared words, and what the language model says without any
-fine-tuning.
+The other three formats of the paper; the same passes for all. Entailment: facts
+about countries, of which none is in two parts. Similarity: are two sentences from
+reviews of the same film? Multiple choice: which of four sentences comes next in the
+review? Beside them a baseline that counts shared words, and what the language model
+says without any fine-tuning.
 """
 
 import argparse
@@ -63,12 +62,13 @@ ARMS = {  # name: (start, lambda)
     "fine-tuned, λ = 0": ("trained", 0.0),
     "fine-tuned, λ = 0.5": ("trained", 0.5),
 }
-LADDER_SEEDS, TASK_SEEDS = range(3), range(3)
-TASKS = {  # name: (n of train, dev, test; classes; passes from a trained start)
-    "facts": (1500, 300, 900, 3, 4),
+LADDER_SEEDS = range(3)
+TASKS = {  # name: (n of train, dev, test; classes; passes)
+    "facts": (6000, 300, 900, 3, 8),
     "films": (1200, 300, 1000, 2, 3),
     "next": (600, 200, 600, None, 3),
 }
+TASK_RATES, TASK_SEEDS = {"scratch": (1e-3,), "trained": (1e-3,)}, range(1)
 
 
 @cache
@@ -172,39 +172,45 @@ def score(model: GPTForTask, name: str, part: str) -> float:
     return accuracy(predict(model, examples), [e.label for e in examples])
 
 
-def run_task(name: str, arm: str, lr: float, seed: int) -> dict[str, float]:
+def run_task(name: str, arm: str, lr: float, seed: int) -> dict:
+    """Accuracy on dev after each pass, on test after the last."""
     (kind, lm_weight), (*_, n_classes, passes) = ARMS[arm], TASKS[name]
-    model = network(kind, n_classes, seed)
-    passes *= 2 if kind == "scratch" else 1
-    fine_tune(
-        model, task(name, "train"), passes, lr, lm_weight=lm_weight, seed=seed
-    )
-    found = {part: score(model, name, part) for part in ("dev", "test")}
-    print(name, arm, lr, seed, found, flush=True)
-    return found
+    model, curve = network(kind, n_classes, seed), []
+
+    def after_pass(i: int) -> None:
+        curve.append(score(model, name, "dev"))
+        print(name, arm, lr, seed, curve[-1], flush=True)
+
+    train = task(name, "train")
+    how = {"lm_weight": lm_weight, "seed": seed, "after_pass": after_pass}
+    fine_tune(model, train, passes, lr, **how)
+    return {"dev": curve, "test": score(model, name, "test")}
 
 
-def all_tasks() -> dict:
-    store = RUNS / "gpt tasks.json"
+def all_tasks(names: list[str], arms: list[str]) -> dict:
+    """The best rate on dev with the first seed, then every seed."""
+    store = RUNS / "gpt pair tasks.json"
     done = read_json(store) if store.exists() else {}
 
-    def once(name: str, arm: str, lr: float, seed: int) -> dict[str, float]:
-        key = json.dumps([name, arm, lr, seed])
+    def once(name: str, arm: str, lr: float, seed: int) -> dict:
+        key = json.dumps([name, *TASKS[name], arm, lr, seed])
         if key not in done:
             done[key] = run_task(name, arm, lr, seed)
             write_atomically(store, json.dumps(done) + "\n")
         return done[key]
 
     result = {}
-    for name, (*sizes, _, passes) in TASKS.items():
+    for name in names:
+        *sizes, _, passes = TASKS[name]
         result[name] = {"sizes": sizes, "passes": passes, "chance": baseline(name)}
-        for arm, (kind, _) in ARMS.items():
+        for arm in arms:
+            rates = TASK_RATES[ARMS[arm][0]]
             tried = {
-                lr: once(name, arm, lr, TASK_SEEDS[0])["dev"] for lr in RATES[kind]
+                lr: once(name, arm, lr, TASK_SEEDS[0])["dev"][-1] for lr in rates
             }
             lr = max(tried, key=lambda rate: tried[rate])
-            accuracies = [once(name, arm, lr, s)["test"] for s in TASK_SEEDS]
-            result[name][arm] = {"lr": lr, "accuracy": accuracies}
+            runs = [once(name, arm, lr, s) for s in TASK_SEEDS]
+            result[name][arm] = {"lr": lr, "runs": runs}
     return result
 
 
@@ -275,11 +281,19 @@ def untrained_answers() -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", choices=("frozen", "ladder", "tasks"))
-    only = parser.parse_args().only
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=[*TASKS])
+    parser.add_argument("--arms", nargs="+", choices=ARMS, default=[*ARMS])
+    args = parser.parse_args()
+    only = args.only
     torch.set_num_threads(1)
     path = RESULTS / "gpt_finetune.json"
     result = read_json(path) if path.exists() else {}
-    result |= {"command": COMMAND, "rates": RATES, "seeds": list(TASK_SEEDS)}
+    result |= {
+        "command": COMMAND,
+        "rates": RATES,
+        "task_rates": TASK_RATES,
+        "task_seeds": list(TASK_SEEDS),
+    }
 
     def keep(**more) -> None:
         result.update(more)
@@ -294,7 +308,7 @@ def main() -> None:
             found = climb(lambda r, s, k=kind: run_frozen(k, r), store=store)
             rung(name, way, model, found)
     if only in (None, "tasks"):
-        keep(tasks=all_tasks())
+        keep(tasks=result.get("tasks", {}) | all_tasks(args.tasks, args.arms))
         keep(untrained=untrained_answers())
         print(result["untrained"])
     if only in (None, "ladder"):
