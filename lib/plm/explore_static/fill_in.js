@@ -36,8 +36,8 @@ function render({ model, el }) {
       const row = make(body, "tr"), right = token === of.tokens[hidden];
       const cell = make(row, "td", { style: "text-align:left; white-space:nowrap" });
       make(cell, right ? "b" : "span", {}, token + (right ? " \u2713" : ""));
-      make(row, "td", { class: "value", style: "width:3.4rem" }, (100 * p).toFixed(1) + " %");
-      const bar = make(make(row, "td", { style: "width:45%" }), "div", { style: `height:0.7rem; width:${Math.max(1, 100 * p)}%; background:var(--plm-bar, #332288); opacity:0.75` });
+      make(row, "td", { class: "value", style: "width:4rem; white-space:nowrap" }, (100 * p).toFixed(1) + " %");
+      const bar = make(make(row, "td", { style: "width:45%" }), "div", { style: `height:0.7rem; width:${Math.max(1, 100 * p)}%; background:#332288; outline:1px solid var(--soft)` });
       bar.setAttribute("aria-hidden", "true");
     }
     const rank = of.rank[name][hidden];
