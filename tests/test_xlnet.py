@@ -208,7 +208,8 @@ def test_expected_loss_over_all_orders_of_three_words_and_its_gradient():
     fast = torch.autograd.grad(total / len(orders), list(model.parameters()), allow_unused=True)
     for (name, _), a, b in zip(model.named_parameters(), slow, fast):
         if a is None:
-            assert "segment" in name and b is None
+            assert "segment" in name
+            assert b is None
         else:
             assert_close(a, b, rtol=1e-3, atol=1e-5, msg=name)
 
@@ -298,10 +299,12 @@ def test_uncounted_targets():
     whole, n = model.loss(data)
     data["targets"][0] = -100
     part, fewer = model.loss(data)
-    assert n - fewer == 3 and part.item() < whole.item()
+    assert n - fewer == 3
+    assert part.item() < whole.item()
     data["targets"][:] = -100
     none, zero = model.loss(data)
-    assert none.item() == 0 and zero == 0
+    assert none.item() == 0
+    assert zero == 0
     none.backward()
 
 
@@ -317,7 +320,9 @@ def test_copies_pickles_doubles_and_files(tmp_path):
     save_xlnet(tmp_path / "x.safetensors", model, tokenizer, {"data": "none"}, half=False)
     loaded, pieces, card = load_xlnet(tmp_path / "x.safetensors")
     assert_close(loaded.loss(data)[0], before)
-    assert len(pieces) == V and card == {"data": "none"} and not loaded.training
+    assert len(pieces) == V
+    assert card == {"data": "none"}
+    assert not loaded.training
     with pytest.raises(ValueError, match="pieces"):
         save_xlnet(tmp_path / "y.safetensors", model, WordPiece(list(SPECIALS)), {})
 
@@ -328,12 +333,14 @@ def test_guessing_leaves_the_mode_alone_and_drops_nothing():
     assert_close(model.guess(data["ids"], data["order"]), model.guess(data["ids"], data["order"]))
     assert model.training
     ours = model.log_probs(data["ids"], data["order"], 2)
-    assert ours.shape == (4, 2) and bool((ours < 0).all())
+    assert ours.shape == (4, 2)
+    assert bool((ours < 0).all())
 
 
 def test_d08_only_matrices_decay():
     matrices, rest = (group["params"] for group in decay_groups(XLNet(SMALL), 0.1))
-    assert all(p.ndim == 2 for p in matrices) and len(matrices) == 2 * 7
+    assert all(p.ndim == 2 for p in matrices)
+    assert len(matrices) == 2 * 7
     assert sum(p.ndim == 2 for p in rest) == 3  # the table of words, and those of the passages
 
 

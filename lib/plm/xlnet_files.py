@@ -33,11 +33,20 @@ def load_xlnet(path: str | Path) -> tuple[XLNet, WordPiece, dict[str, Any]]:
 @torch.no_grad()
 def from_transformers(theirs: nn.Module) -> XLNet:
     """Our model with the weights of an `XLNetLMHeadModel` of transformers, in evaluation mode; its memory is left out."""
-    c = theirs.config
-    sizes = {"d_model": c.d_model, "n_heads": c.n_head, "n_layers": c.n_layer, "d_ff": c.d_inner, "dropout": c.dropout}
+    c: Any = theirs.config
     if c.attn_type != "bi" or c.bi_data or c.clamp_len > 0 or c.ff_activation != "gelu":
         raise ValueError("only attn_type='bi', bi_data=False, clamp_len <= 0 and ff_activation='gelu' are ours")
-    model = XLNet(XLNetConfig(vocab_size=c.vocab_size, norm_eps=c.layer_norm_eps, pad_id=c.pad_token_id or 0, **sizes))
+    config = XLNetConfig(
+        vocab_size=c.vocab_size,
+        d_model=c.d_model,
+        n_heads=c.n_head,
+        n_layers=c.n_layer,
+        d_ff=c.d_inner,
+        dropout=c.dropout,
+        norm_eps=c.layer_norm_eps,
+        pad_id=c.pad_token_id or 0,
+    )
+    model = XLNet(config)
     model.load_state_dict(our_state(dict(theirs.state_dict())))
     return model.eval()
 
