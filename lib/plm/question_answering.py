@@ -114,7 +114,9 @@ def span_target(window: Window, answer: Answer | None) -> tuple[int, int]:
     """First and last token of an answer that stands in the window as a whole; else ([CLS], [CLS])."""
     if answer is None:
         return NOTHING
-    low, high = answer.start, answer.start + len(answer.text)
+    text = answer.text  # white space at its edges belongs to no token
+    low = answer.start + len(text) - len(text.lstrip())
+    high = answer.start + len(text.rstrip())
     places = [i for i, o in enumerate(window.offsets) if o is not None and o[1] > o[0] and o[0] < high and o[1] > low]
     if not places:
         return NOTHING
@@ -124,7 +126,6 @@ def span_target(window: Window, answer: Answer | None) -> tuple[int, int]:
     assert a is not None
     assert b is not None
     whole = (a[0] <= low or before) and (b[1] >= high or behind)
-    # At the edge of the text white space or an unreadable sign may belong to the answer, but to no token.
     return (places[0], places[-1]) if whole else NOTHING
 
 
@@ -191,7 +192,14 @@ def answer(
 def _decide(context: str, score: float, start: int, end: int, nothing: float, threshold: float | None) -> Found:
     if start == end or (threshold is not None and score - nothing <= threshold):
         return Found("", 0, score - nothing)
-    return Found(context[start:end], start, score - nothing)
+    return Found(text_between(context, start, end), start, score - nothing)
+
+
+def text_between(context: str, start: int, end: int) -> str:
+    """Characters start … end - 1, and the marks behind them: cleaning takes an accent off its letter, so no token holds it."""
+    while end < len(context) and unicodedata.combining(context[end]):
+        end += 1
+    return context[start:end]
 
 
 # --- SQuAD's measures -------------------------------------------------------------------------------------------------

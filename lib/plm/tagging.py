@@ -148,8 +148,7 @@ def tag_examples(
         found[-1].ids.extend(pieces)
         found[-1].target.extend([place[label], *[IGNORED] * (len(pieces) - 1)])
         room -= len(pieces)
-    closed = [Example([*e.ids, tokenizer.sep_id], [0] * (len(e.ids) + 1), [*e.target, IGNORED]) for e in found]
-    return closed
+    return [Example([*e.ids, tokenizer.sep_id], [0] * (len(e.ids) + 1), [*e.target, IGNORED]) for e in found]
 
 
 def transitions(names: Sequence[str]) -> Tensor:
