@@ -55,14 +55,14 @@ def test_three_ways_of_starting():
 
 @pytest.mark.parametrize("way", ["fine-tuned", "scratch"])
 def test_the_recipe_learns_and_repeats(way):
-    head, history = tuned(way)
+    head, history = tuned(way, epochs=40)
     assert not head.training
-    assert len(history.losses) == 40
+    assert len(history.losses) == 160
     found = text_scores(head, DATA)
     assert found.argmax(1).tolist() == [e.target for e in DATA]
-    again, _ = tuned(way)
+    again, _ = tuned(way, epochs=40)
     assert torch.equal(text_scores(again, DATA), found)
-    other, _ = tuned(way, seed=1)
+    other, _ = tuned(way, seed=1, epochs=40)
     assert not torch.equal(text_scores(other, DATA), found)
 
 
@@ -81,7 +81,7 @@ def test_measures():
     assert binary_f1([0], [0]) == 0
     score, wrong = tag_scores([["S-PER", "O"]], [["S-PER", "I-PER"]])
     assert score == (1, 1, 1)
-    assert wrong == 1
+    assert wrong == 2  # I behind S, and a name that is not ended
     with pytest.raises(ValueError, match="2 labels but 1 answers"):
         confusion([0, 1], [0], 2)
 
