@@ -28,7 +28,9 @@ from plm.question_answering import (
 from plm.wordpiece import SPECIALS, WordPiece
 
 LETTERS = [chr(c) for c in range(ord("a"), ord("z") + 1)]
-ENGLISH = WordPiece([*SPECIALS, *LETTERS, *(f"##{c}" for c in LETTERS), *"0123456789.,$?", *(f"##{c}" for c in "0123456789")])
+ENGLISH = WordPiece(
+    [*SPECIALS, *LETTERS, *(f"##{c}" for c in LETTERS), *"0123456789.,$?", *(f"##{c}" for c in "0123456789")]
+)
 CHINESE = WordPiece([*SPECIALS, *"天气预报显示今最高温度摄氏的是多少37"], characters=True)
 WEATHER = "天气预报显示今天最高温度37摄氏度"
 
@@ -79,7 +81,16 @@ def test_an_answer_that_stands_twice_is_the_marked_one():
 def test_offsets_lead_back_to_the_original_text():
     """Accents, composed and decomposed, emoji, several spaces, an unknown word, an answer inside a token's word."""
     context = "The  Café\u0301 in Zu\u0308rich \U0001f600 costs $37, Ünïcode\u200bzero  end "
-    for wanted in ("Café\u0301", "Zu\u0308rich", "\U0001f600", "$37", "37", "Ünïcode\u200bzero", " end ", "Zu\u0308rich \U0001f600 costs"):
+    for wanted in (
+        "Café\u0301",
+        "Zu\u0308rich",
+        "\U0001f600",
+        "$37",
+        "37",
+        "Ünïcode\u200bzero",
+        " end ",
+        "Zu\u0308rich \U0001f600 costs",
+    ):
         question = asked(context, wanted, context.index(wanted))
         (window,) = windows(ENGLISH, question)
         target = span_target(window, question.answers[0])

@@ -110,7 +110,9 @@ def brute_force(labels):
     for a, b in itertools.combinations(range(len(labels) + 1), 2):
         kinds = {label[2:] for label in labels[a:b]}
         places = "".join(label[0] for label in labels[a:b])
-        if len(kinds) == 1 and (places == "S" or (places[0], places[-1]) == ("B", "E") and set(places[1:-1]) <= {"I"}):
+        if len(kinds) == 1 and (
+            places == "S" or ((places[0], places[-1]) == ("B", "E") and set(places[1:-1]) <= {"I"})
+        ):
             found.add((a, b, kinds.pop()))
     return found
 

@@ -66,7 +66,9 @@ def batches(examples: Sequence[Example], recipe: Recipe) -> Iterator[Batch]:
     rng, size = np.random.default_rng(recipe.seed), recipe.batch_size
     for _ in range(recipe.epochs):
         order = rng.permutation(len(examples)).tolist()
-        pools = [sorted(order[i : i + 8 * size], key=lambda j: len(examples[j].ids)) for i in range(0, len(order), 8 * size)]
+        pools = [
+            sorted(order[i : i + 8 * size], key=lambda j: len(examples[j].ids)) for i in range(0, len(order), 8 * size)
+        ]
         cut = [pool[i : i + size] for pool in pools for i in range(0, len(pool), size)]
         for k in rng.permutation(len(cut)):
             yield collate([examples[j] for j in cut[k]], recipe.pad_id)
@@ -140,7 +142,9 @@ def binary_f1(wanted: Sequence[int], found: Sequence[int]) -> float:
 
 def tag_scores(wanted: Sequence[Sequence[str]], found: Sequence[Sequence[str]]) -> tuple[EntityScore, int]:
     """Strict entity scores of IOBES labels, and how many of the found labels may not stand where they stand."""
-    return entity_f1([*map(from_iobes, wanted)], [*map(from_iobes, found)]), sum(len(invalid(x, "iobes")) for x in found)
+    return entity_f1([*map(from_iobes, wanted)], [*map(from_iobes, found)]), sum(
+        len(invalid(x, "iobes")) for x in found
+    )
 
 
 def unfrozen(head: nn.Module) -> int:

@@ -55,7 +55,11 @@ QUESTIONS: dict[str, Wordings] = {
     "en": {
         "capital": ("what is the capital of {x}?", "which city is the capital of {x}?", "from where is {x} governed?"),
         "currency": ("what is the currency of {x}?", "which money is used in {x}?", "how does one pay in {x}?"),
-        "language": ("what is the language of {x}?", "which language is spoken in {x}?", "what do people in {x} speak?"),
+        "language": (
+            "what is the language of {x}?",
+            "which language is spoken in {x}?",
+            "what do people in {x} speak?",
+        ),
     },
     "zh": {
         "currency": ("{x}的货币是什么？", "{x}用什么货币？", "在{x}用什么付钱？"),
@@ -128,7 +132,9 @@ def fact_questions(
     """
     names, known = countries(language, part), facts(language)
     if n < 1 or not 0 <= impossible <= 1 or not 2 <= size <= len(names):
-        raise ValueError(f"need n at least 1, impossible in 0 … 1, size in 2 … {len(names)}; got {n}, {impossible}, {size}")
+        raise ValueError(
+            f"need n at least 1, impossible in 0 … 1, size in 2 … {len(names)}; got {n}, {impossible}, {size}"
+        )
     rng = np.random.default_rng([seed, *f"questions {part} {language} {unseen}".encode()])
     found, states, asks = list[Question](), STATEMENTS[language], QUESTIONS[language]
     while len(found) < n:

@@ -59,7 +59,9 @@ class Head(nn.Module):
     def __init__(self, bert: Bert, n_outputs: int, dropout: float):
         super().__init__()
         if not isinstance(bert, Bert):
-            raise TypeError(f"a head stands on a plm.bert.Bert, not on {type(bert).__name__}: of a pretrained one take .bert")
+            raise TypeError(
+                f"a head stands on a plm.bert.Bert, not on {type(bert).__name__}: of a pretrained one take .bert"
+            )
         self.bert, self.drop = bert, nn.Dropout(dropout)
         self.output = nn.Linear(bert.config.d_model, n_outputs)
         nn.init.normal_(self.output.weight, std=bert.config.init_std)

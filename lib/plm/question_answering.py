@@ -93,7 +93,12 @@ def window_starts(n: int, size: int, stride: int) -> list[int]:
 
 
 def windows(
-    tokenizer: WordPiece, question: Question, row: int = 0, longest: int = 384, stride: int = 128, longest_question: int = 64
+    tokenizer: WordPiece,
+    question: Question,
+    row: int = 0,
+    longest: int = 384,
+    stride: int = 128,
+    longest_question: int = 64,
 ) -> list[Window]:
     """The windows over a question's text, at most `longest` tokens each; of a longer question the end is cut."""
     asked = [tokenizer.ids[piece.text] for piece in tokenizer.tokenise(question.text)[:longest_question]]
@@ -121,7 +126,9 @@ def span_target(window: Window, answer: Answer | None) -> tuple[int, int]:
     if not places:
         return NOTHING
     a, b = window.offsets[places[0]], window.offsets[places[-1]]
-    before = places[0] > 0 and window.offsets[places[0] - 1] is not None  # a token before it: the answer is not cut there
+    before = (
+        places[0] > 0 and window.offsets[places[0] - 1] is not None
+    )  # a token before it: the answer is not cut there
     behind = window.offsets[places[-1] + 1] is not None
     assert a is not None
     assert b is not None
@@ -207,7 +214,9 @@ def text_between(context: str, start: int, end: int) -> str:
 
 def normalise_answer(text: str) -> str:
     """Lower case, without punctuation, without a, an, the, single spaces: as SQuAD's own script; Unicode's punctuation too."""
-    kept = "".join(c for c in text.lower() if c not in string.punctuation and not unicodedata.category(c).startswith("P"))
+    kept = "".join(
+        c for c in text.lower() if c not in string.punctuation and not unicodedata.category(c).startswith("P")
+    )
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", kept).split())
 
 
@@ -234,7 +243,9 @@ def answer_f1(found: str, wanted: str, characters: bool = False) -> float:
 def squad_scores(questions: Sequence[Question], answers: Sequence[str], characters: bool = False) -> dict[str, float]:
     """Means over the questions of exact match and F1, each the best over the marked answers; "" is right if there are none."""
     if len(questions) != len(answers) or not questions:
-        raise ValueError(f"there must be an answer ('' for none) to each of {len(questions)} questions, got {len(answers)}")
+        raise ValueError(
+            f"there must be an answer ('' for none) to each of {len(questions)} questions, got {len(answers)}"
+        )
     exact = f1 = 0.0
     for question, found in zip(questions, answers):
         # As in the script: a marked answer that normalises to nothing is left out.
