@@ -119,7 +119,7 @@ def _plain(name: str) -> str:
 
 def wording(options: Sequence[str], unseen: bool, rng: np.random.Generator) -> str:
     """The held-out wording (the last), or one of the others."""
-    return options[-1] if unseen else options[rng.integers(len(options) - 1)]
+    return options[-1] if unseen else options[int(rng.integers(len(options) - 1))]
 
 
 def fact_questions(
