@@ -85,6 +85,13 @@ def build_parser(pretraining: Sequence[str] = tuple(NAMES)) -> Parser:
     tune.add_argument("--batch-size", type=int, default=16, metavar="N", help="texts per update [16]")
     tune.add_argument("--freeze", action="store_true", help="train only the last layer: fast, and a control")
     tune.add_argument("--seed", type=int, default=0, metavar="N", help="[0]")
+    tune.add_argument(
+        "--task",
+        choices=("sst2", "mrpc", "squad", "conll2003"),
+        help="files in the format of that data set, on a BERT; --train hub fetches the data set itself",
+    )
+    tune.add_argument("--scratch", action="store_true", help="with --task: forget what was learnt, the other control")
+    tune.add_argument("--max-length", type=int, default=128, metavar="N", help="with --task: tokens per input [128]")
 
     classify = commands.add_parser("classify", help="label texts with a model of plm finetune")
     classify.add_argument("checkpoint", help="a file of plm finetune")

@@ -74,6 +74,10 @@ def fill_mask(args: Namespace) -> None:
 
 def tune(args: Namespace) -> None:
     """plm finetune"""
+    if args.task is not None:
+        from plm.cli_tasks import tune_task
+
+        return tune_task(args)
     base = load(args.checkpoint)
     train = read_labelled(args.train, args.text_column, args.label_column)
     if args.test is not None:
@@ -91,6 +95,7 @@ def tune(args: Namespace) -> None:
     save_classifier(args.out, model, {"base": str(args.checkpoint), "train": args.train, "metrics": shown})
     print(f"accuracy {scores['accuracy']:.3f}; always the commonest label: {scores['majority']:.3f}")
     print(f"wrote {args.out}; next: plm classify {args.out} 'a text'")
+    return None
 
 
 def classify(args: Namespace) -> None:
