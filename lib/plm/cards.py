@@ -75,7 +75,7 @@ CARDS = {
         source="made by `plm.pair_data`: capitals from questions-words.txt (gensim), money and languages of countries from the "
         "locale data (Babel), sentences of IMDB reviews",
         licence="that of the three packages: BSD-3-Clause and Unicode, LGPL-2.1, MIT with unclear rights to the review texts",
-        size="as many examples as are asked for; 1,500, 1,200 and 600 for training in chapter 10",
+        size="as many examples as are asked for; chapter 10 trains on 6,000 facts",
         cleaning="countries with at least two known facts; sentences of 6 to 30 words",
         splits="a country, or a review, belongs to one part; no training review was read by a language model of the book",
         traps="the facts come in nine wordings, so the task is narrower than it looks; a sentence of another review may "
