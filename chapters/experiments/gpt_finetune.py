@@ -14,10 +14,10 @@ get twice the passes and rates of their own. Frozen: mean of the last layer's
 states, a logistic regression, ten seeds; its control has random weights.
 
 The other three formats of the paper, equal passes for both starts. Entailment:
-facts about countries, of which none is in two parts. Similarity: are two sentences from
-reviews of the same film? Multiple choice: which of four sentences comes next in the
-review? Beside them a baseline that counts shared words, and what the language model
-says without any fine-tuning.
+facts about countries, of which none is in two parts. Similarity: are two sentences
+from reviews of the same film? Multiple choice: which of four sentences comes next
+in the review? Beside them a baseline that counts shared words, and what the
+language model says without any fine-tuning.
 """
 
 import argparse
