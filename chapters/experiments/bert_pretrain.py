@@ -64,7 +64,7 @@ ROWS = {  # Chinese reviews are short: a row of 128 characters is longer than mo
     "zh": ((32, 64, 128), [0.2, 0.4, 0.4]),
 }
 TOKENS = {"en": 2048, "zh": 1024}
-LEAVE = {"en": [600, 1800, 4200, 7800, 14000], "zh": [1200, 7200]}
+LEAVE = {"en": [600, 1800, 4200, 7800, 12000], "zh": [1200, 7200]}
 
 
 def word_vectors(language: str, text: Corpus, d_model: int) -> tuple[Tensor, float]:
