@@ -65,8 +65,8 @@ ARMS = {  # name: (start, lambda)
 LADDER_SEEDS = range(3)
 TASKS = {  # name: (n of train, dev, test; classes; passes)
     "facts": (6000, 300, 900, 3, 8),
-    "films": (1200, 300, 1000, 2, 3),
-    "next": (600, 200, 600, None, 3),
+    "films": (3000, 300, 1000, 2, 3),
+    "next": (3000, 200, 600, None, 3),
 }
 TASK_RATES, TASK_SEEDS = {"scratch": (1e-3,), "trained": (1e-3,)}, range(1)
 
