@@ -100,7 +100,7 @@ def main() -> None:
         if name not in so_far()["ladder"]:
             path = RUNS / f"bert {name} 0" / "model.safetensors"
             built = lambda path=path: with_dropout(load_bert(path)[0].bert)  # noqa: E731
-            found = tuned(built, "ours", f"BERT {name}", (500,), range(5))
+            found = tuned(built, "ours", f"BERT {name}", (500,), SEEDS)
             keep("ladder", name, found.accuracy[500])
 
 

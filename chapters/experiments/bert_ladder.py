@@ -2,7 +2,7 @@
 frozen and fine-tuned; ours and MiniLM. And what pretraining for longer gives.
 
 Command: python chapters/experiments/bert_ladder.py
-Budget: about 50 minutes on one core; finished runs are kept, so an interrupted run
+Budget: about 80 minutes on one core; finished runs are kept, so an interrupted run
 goes on. `--only ours|minilm|gain|rates` does a part.
 
 Needs chapters/checkpoints/bert.safetensors, for "gain" the cooled branches of
@@ -49,7 +49,7 @@ CHECKPOINT = CHAPTERS / "checkpoints" / "bert.safetensors"
 COMMAND = "python chapters/experiments/bert_ladder.py"
 SEEDS = {"ours": range(3), "minilm": range(2), "gain": range(3)}
 PASSES = {100: 12, 500: 6, 2000: 4}
-RATES = {"ours": (3e-4, 1e-3), "minilm": (5e-5, 1e-4)}
+RATES = {"ours": (1e-4, 3e-4, 1e-3), "minilm": (5e-5, 1e-4)}
 PENALTIES = (1e-4, 1e-3, 1e-2, 0.1, 1.0)  # C of scikit-learn: less is more
 BATCH, LONGEST = 16, 64
 Scores = dict[tuple, tuple[float, float]]
@@ -153,20 +153,37 @@ def guesses(model: nn.Module, sentences: list[list[int]]) -> Tensor:
 def run_tuned(
     built: Built, whose: str, name: str, rows: Tensor, seed: int
 ) -> Scores:
-    """Fine-tune with each learning rate."""
+    """Fine-tune with each learning rate; runs that were made before are read."""
+    store = runs_of(name)
     scores: Scores = {}
-    sentences = [ids(whose, "train")[i] for i in rows.tolist()]
+    done = read_json(store) if store.exists() else {}
     for lr in RATES[whose]:
-        torch.manual_seed(seed)
-        model = Classifier(built())
-        fine_tune(model, sentences, labels("train")[rows], lr, PASSES[len(rows)])
-        found = [
-            accuracy(guesses(model, ids(whose, part)), labels(part))
-            for part in ("dev", "test")
-        ]
-        scores[(("lr", lr),)] = found[0], found[1]
-    print(name, len(rows), seed, scores, flush=True)
+        key = f"{len(rows)} labels, seed {seed}, rate {lr}"
+        if key not in done:
+            done[key] = fine_tuned(built, whose, rows, seed, lr)
+            write_atomically(store, json.dumps(done) + "\n")
+            print(name, key, done[key], flush=True)
+        scores[(("lr", lr),)] = done[key][0], done[key][1]
     return scores
+
+
+def runs_of(name: str) -> Path:
+    """Where the runs of a rung are kept."""
+    return RUNS / f"ladder {name}, each run.json"
+
+
+def fine_tuned(
+    built: Built, whose: str, rows: Tensor, seed: int, lr: float
+) -> list[float]:
+    """Accuracy on dev and on test."""
+    torch.manual_seed(seed)
+    model = Classifier(built())
+    sentences = [ids(whose, "train")[i] for i in rows.tolist()]
+    fine_tune(model, sentences, labels("train")[rows], lr, PASSES[len(rows)])
+    return [
+        accuracy(guesses(model, ids(whose, part)), labels(part))
+        for part in ("dev", "test")
+    ]
 
 
 # --- frozen -----------------------------------------------------------
@@ -234,7 +251,6 @@ def tuned(
         lambda rows, seed: run_tuned(built, whose, name, rows, seed),
         n_labels,
         seeds,
-        RUNS / f"ladder {name}.json",
     )
 
 
@@ -272,22 +288,17 @@ def climb_minilm() -> None:
 
 
 def by_rate() -> dict[str, dict[str, dict[str, list[float]]]]:
-    """Mean accuracy on dev and on test of each rate in the runs kept so far."""
+    """Mean accuracy on dev and on test of each rate, where all seeds are done."""
     found: dict = {}
     for name in ("BERT from scratch", "BERT, vectors only", "BERT, fine-tuned"):
-        for key, scores in read_json(RUNS / f"ladder {name}.json").items():
-            sizes = found.setdefault(name, {})
-            rates = sizes.setdefault(key.split(",")[0], {})
-            for [[_, lr]], *both in scores:
-                rates.setdefault(str(lr), []).append(both)
-    for sizes in found.values():
-        for n, rates in [*sizes.items()]:
-            seeds = {lr: len(runs) for lr, runs in rates.items()}
-            if set(seeds.values()) != {len(SEEDS["ours"])}:
-                del sizes[n]
-                continue
-            for lr, runs in rates.items():
-                rates[lr] = [round(float(m), 4) for m in np.mean(runs, 0)]
+        done = read_json(runs_of(name))
+        for n in PASSES:
+            for lr in RATES["ours"]:
+                keys = [f"{n} labels, seed {s}, rate {lr}" for s in SEEDS["ours"]]
+                if all(key in done for key in keys):
+                    means = np.mean([done[key] for key in keys], 0).tolist()
+                    sizes = found.setdefault(name, {}).setdefault(f"{n} labels", {})
+                    sizes[str(lr)] = [round(mean, 4) for mean in means]
     return found
 
 
