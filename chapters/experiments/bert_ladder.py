@@ -257,7 +257,7 @@ def tuned(
     seeds: range,
     rates: tuple[float, ...] = (),
 ) -> Climb:
-    """The climb of one way of starting, with the learning rates of RATES or given."""
+    """The climb of one way of starting, with the rates given or those of RATES."""
     rates = rates or RATES[whose]
     return climb(
         lambda rows, seed: run_tuned(built, whose, name, rows, seed, rates),
