@@ -6,8 +6,8 @@ Budget: about 8 minutes on one core; finished parts are kept. `--only` does one.
 Needs chapters/checkpoints/bert.safetensors. Writes chapters/results/bert_nsp.json.
 
 judge: held-out pairs judged by nothing but the pieces that A and B share, rare ones
-weighing more; rows of two lengths, with and without hidden places. What it reaches
-is in the pairs for anyone to see. states: the pretrained BERT as it is; nothing
+weighing more; rows of two lengths, with and without hidden places; "judge zh" does
+the same in Chinese. What it reaches is in the pairs for anyone to see. states: the pretrained BERT as it is; nothing
 hidden, and no pair has been trained on but by a logistic regression. It reads the
 state of [CLS], or the two passages' mean states, either side by side or multiplied
 and subtracted; "cosine" has no parameter, only the median as its threshold. Layer
@@ -28,7 +28,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from plm.bert import IS_NEXT
-from plm.bert_data import corpus, piece_counts
+from plm.bert_data import Corpus, corpus, piece_counts
 from plm.files import read_json, write_atomically
 from plm.masking import Pairs
 from plm.model_files import load_bert
@@ -52,6 +52,24 @@ def judge(pairs: Pairs, weight: np.ndarray, length: int, hidden: float) -> float
         shares.append(weight[list(a & b)].sum() / of_b if of_b else 0.0)
     near = np.array(shares) > np.median(shares)
     return float((near == (drawn["is_next"] == IS_NEXT)).mean())
+
+
+def pairs_of(text: Corpus) -> list[Pairs]:
+    """Pairs of the training and of the dev part."""
+    ends = text.tokenizer.cls_id, text.tokenizer.sep_id
+    return [Pairs(part, *ends) for part in (text.train, text.dev)]
+
+
+def judges(text: Corpus, dev: Pairs) -> dict[str, float]:
+    """`judge` on rows of two lengths, with and without hidden places."""
+    counts = piece_counts(text.train, len(text.tokenizer)) + 1
+    weight = np.log(counts.sum() / counts) ** 3
+    weight[[text.tokenizer.cls_id, text.tokenizer.sep_id]] = 0
+    return {
+        f"{n} tokens, {hidden:.0%} hidden": judge(dev, weight, n, hidden)
+        for n in LENGTHS
+        for hidden in HIDDEN
+    }
 
 
 @torch.no_grad()
@@ -145,12 +163,11 @@ def alone(train: Pairs, dev: Pairs, lr: float) -> dict[int, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--only", choices=("judge", "states", "alone"))
+    parser.add_argument("--only", choices=("judge", "judge zh", "states", "alone"))
     only = parser.parse_args().only
     torch.set_num_threads(1)
     text = corpus("en")
-    ends = text.tokenizer.cls_id, text.tokenizer.sep_id
-    train, dev = Pairs(text.train, *ends), Pairs(text.dev, *ends)
+    train, dev = pairs_of(text)
     path = CHAPTERS / "results" / "bert_nsp.json"
     stored = read_json(path) if path.exists() else {"command": COMMAND}
     stored |= {"batch": BATCH, "length": T}
@@ -161,14 +178,8 @@ def main() -> None:
             write_atomically(path, json.dumps(stored, indent=1) + "\n")
             print(part, stored[part], flush=True)
 
-    counts = piece_counts(text.train, len(text.tokenizer)) + 1
-    weight = np.log(counts.sum() / counts) ** 3
-    weight[list(ends)] = 0
-    keep("judge", lambda: {
-        f"{n} tokens, {hidden:.0%} hidden": judge(dev, weight, n, hidden)
-        for n in LENGTHS
-        for hidden in HIDDEN
-    })  # fmt: skip
+    keep("judge", lambda: judges(text, dev))
+    keep("judge zh", lambda: judges(chinese := corpus("zh"), pairs_of(chinese)[1]))
     keep("states", lambda: states(train, dev))
     keep("alone", lambda: {str(lr): alone(train, dev, lr) for lr in RATES})
 
