@@ -7,13 +7,13 @@ Needs chapters/checkpoints/bert.safetensors. Writes chapters/results/bert_nsp.js
 
 judge: held-out pairs judged by nothing but the pieces that A and B share, rare ones
 weighing more; rows of two lengths, with and without hidden places; "judge zh" does
-the same in Chinese. What it reaches is in the pairs for anyone to see. states: the pretrained BERT as it is; nothing
-hidden, and no pair has been trained on but by a logistic regression. It reads the
-state of [CLS], or the two passages' mean states, either side by side or multiplied
-and subtracted; "cosine" has no parameter, only the median as its threshold. Layer
-0 is the control: a mean of word vectors. alone: the pretrained BERT goes on with
-the second task only, nothing hidden, with fresh weights behind [CLS]; accuracy on
-held-out pairs on the way.
+the same in Chinese. What it reaches is in the pairs for anyone to see. states: the
+pretrained BERT as it is; nothing hidden, and no pair has been trained on but by a
+logistic regression. It reads the state of [CLS], or the two passages' mean states,
+either side by side or multiplied and subtracted; "cosine" has no parameter, only
+the median as its threshold. Layer 0 is the control: a mean of word vectors. alone:
+the pretrained BERT goes on with the second task only, nothing hidden, with fresh
+weights behind [CLS]; accuracy on held-out pairs on the way.
 """
 
 import argparse
