@@ -1,7 +1,7 @@
-"""Why does our BERT not learn next sentence prediction? Three measurements.
+"""Why does our BERT not learn next sentence prediction? Two measurements.
 
 Command: python chapters/experiments/bert_nsp.py
-Budget: about 8 minutes on one core; finished parts are kept. `--only` does one.
+Budget: about 2 minutes on one core; finished parts are kept. `--only` does one.
 
 Needs chapters/checkpoints/bert.safetensors. Writes chapters/results/bert_nsp.json.
 
@@ -11,9 +11,7 @@ the same in Chinese. What it reaches is in the pairs for anyone to see. states: 
 pretrained BERT as it is; nothing hidden, and no pair has been trained on but by a
 logistic regression. It reads the state of [CLS], or the two passages' mean states,
 either side by side or multiplied and subtracted; "cosine" has no parameter, only
-the median as its threshold. Layer 0 is the control: a mean of word vectors. alone:
-the pretrained BERT goes on with the second task only, nothing hidden, with fresh
-weights behind [CLS]; accuracy on held-out pairs on the way.
+the median as its threshold. Layer 0 is the control: a mean of word vectors.
 """
 
 import argparse
@@ -24,20 +22,17 @@ import torch
 from bert_pretrain import CHAPTERS
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
-from torch import nn
-from torch.nn import functional as F
 
 from plm.bert import IS_NEXT
 from plm.bert_data import Corpus, corpus, piece_counts
 from plm.files import read_json, write_atomically
 from plm.masking import Pairs
 from plm.model_files import load_bert
-from plm.train import linear_decay
 
 COMMAND = "python chapters/experiments/bert_nsp.py"
 LENGTHS, HIDDEN, N_JUDGED = (64, 128), (0.0, 0.3), 3000
 N_TRAIN, N_TEST, PENALTY = 4000, 2000, 1e-3  # C of scikit-learn
-RATES, STEPS, BATCH, T, N_DEV = (3e-4, 1e-3), 200, 32, 128, 600
+T = 128
 
 
 def judge(pairs: Pairs, weight: np.ndarray, length: int, hidden: float) -> float:
@@ -128,49 +123,16 @@ def states(train: Pairs, dev: Pairs) -> dict[str, dict[str, float]]:
     return result
 
 
-def alone(train: Pairs, dev: Pairs, lr: float) -> dict[int, float]:
-    """Accuracy on held-out pairs, every 50 steps of the second task alone."""
-    torch.manual_seed(0)
-    model, _, _ = load_bert(CHAPTERS / "checkpoints" / "bert.safetensors")
-    for layer in (model.bert.pooler, model.nsp):
-        nn.init.normal_(layer.weight, std=layer.in_features**-0.5)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, betas=(0.9, 0.98))
-    factor, rng = linear_decay(STEPS, 20), np.random.default_rng(0)
-    held_out = dev.draw(N_DEV, T, np.random.default_rng(1))
-    found: dict[int, float] = {}
-
-    def logits(drawn: dict) -> torch.Tensor:
-        ids, segments = (torch.from_numpy(drawn[k]) for k in ("ids", "segments"))
-        return model.nsp(model.bert(ids, segments=segments).pooled)
-
-    for step in range(1, STEPS + 1):
-        optimizer.param_groups[0]["lr"] = lr * factor(step - 1)
-        drawn = train.draw(BATCH, T, rng)
-        loss = F.cross_entropy(logits(drawn), torch.from_numpy(drawn["is_next"]))
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        if step % 50 == 0:
-            with torch.no_grad():
-                parts = np.split(np.arange(N_DEV), N_DEV // 100)
-                rows = [{k: v[i] for k, v in held_out.items()} for i in parts]
-                guess = torch.cat([logits(r).argmax(1) for r in rows]).numpy()
-            found[step] = float((guess == held_out["is_next"]).mean())
-            print(lr, step, round(loss.item(), 4), found[step], flush=True)
-    return found
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--only", choices=("judge", "judge zh", "states", "alone"))
+    parser.add_argument("--only", choices=("judge", "judge zh", "states"))
     only = parser.parse_args().only
     torch.set_num_threads(1)
     text = corpus("en")
     train, dev = pairs_of(text)
     path = CHAPTERS / "results" / "bert_nsp.json"
     stored = read_json(path) if path.exists() else {"command": COMMAND}
-    stored |= {"batch": BATCH, "length": T}
+    stored |= {"length": T}
 
     def keep(part: str, make) -> None:
         if part not in stored and only in (None, part):
@@ -181,7 +143,6 @@ def main() -> None:
     keep("judge", lambda: judges(text, dev))
     keep("judge zh", lambda: judges(chinese := corpus("zh"), pairs_of(chinese)[1]))
     keep("states", lambda: states(train, dev))
-    keep("alone", lambda: {str(lr): alone(train, dev, lr) for lr in RATES})
 
 
 if __name__ == "__main__":
