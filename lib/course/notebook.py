@@ -1,7 +1,7 @@
 """From an assignment's source to notebooks, and from a student's notebook to the cells that are run for each question.
 
 The source is a MyST notebook like a chapter. Tags say what a code cell is: `setup` (run before every question), `given` (run before
-the answer of its question), `show` (for the reader, not run when grading), `answer:q1`, `check:q1`; a Markdown cell may be
+the answer of its question), `data` (run by the grader, not where student code runs), `show` (for the reader only), `answer:q1`, `check:q1`; a Markdown cell may be
 `written:w1`. A question's section is everything after the check of the one before it, up to its own check.
 """
 
@@ -18,7 +18,7 @@ from nbformat import NotebookNode
 from course.questions import Assignment
 
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
-KINDS = ("setup", "given", "show", "answer", "check", "written")
+KINDS = ("setup", "given", "data", "show", "answer", "check", "written")
 STUB = "# YOUR CODE HERE\nraise NotImplementedError()"
 WRITE_HERE = "YOUR ANSWER HERE"
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
@@ -113,10 +113,10 @@ def without_solution(source: str) -> str:
 
 
 def reference_names(nb: NotebookNode) -> dict[str, Any]:
-    """What the author's own cells define: setup, given and answers, in order. Only for the grader's side."""
+    """What the author's own cells define: setup, given, data and answers, in order. Only for the grader's side."""
     names: dict[str, Any] = {"__name__": "reference"}
     for cell in nb.cells:
-        if cell.metadata.course["kind"] in ("setup", "given", "answer"):
+        if cell.metadata.course["kind"] in ("setup", "given", "data", "answer"):
             exec(compile(cell.source, f"<{cell.id}>", "exec"), names)
     return names
 

@@ -21,6 +21,7 @@ from course.values import decode, encode
 
 ASSIGNMENTS = Path(__file__).resolve().parents[2] / "assignments"
 Judge = Callable[[Any, "Case"], "float | str"]
+Draw = Callable[[np.random.Generator, Any], "list[Case]"]
 
 
 @dataclass
@@ -44,7 +45,7 @@ class Part:
     title: str
     points: float
     hint: str
-    draw: Callable[[np.random.Generator], list[Case]]
+    draw: Draw
     call: str
     judge: Judge
     reference: bool
@@ -73,14 +74,15 @@ class Question:
 
     def part(
         self, points: float, title: str, hint: str, call: str = "", judge: Judge | None = None, reference: bool = True
-    ) -> Callable[[Callable[[np.random.Generator], list[Case]]], Callable[[np.random.Generator], list[Case]]]:
-        """Declare a part by the function that draws its calls: `rng -> [case(x=...), ...]`. All of them have to be right.
+    ) -> Callable[[Draw], Draw]:
+        """Declare a part by the function that draws its calls: `(rng, ref) -> [case(x=...), ...]`. All of them have to be right.
+        `ref` holds the names of the reference solution.
 
         judge: (value, case) -> a share from 0 to 1, True, or a str that says what is wrong; left out: equal to what the
         reference solution returns, within rounding. reference=False: there is no such value, `case.want` is None.
         """
 
-        def declare(draw: Callable[[np.random.Generator], list[Case]]) -> Callable[[np.random.Generator], list[Case]]:
+        def declare(draw: Draw) -> Draw:
             self.parts.append(Part(title, points, hint, draw, call or self.call, judge or close(), reference))
             return draw
 
@@ -177,7 +179,7 @@ def draw_cases(assignment: Assignment, seed: str, reference: dict[str, Any]) -> 
         drawn[question.id] = []
         for k, part in enumerate(question.parts):
             digest = sha256(f"{seed}/{assignment.name}/{question.id}/{k}".encode()).digest()
-            cases = part.draw(np.random.default_rng(int.from_bytes(digest[:8], "little")))
+            cases = part.draw(np.random.default_rng(int.from_bytes(digest[:8], "little")), _Names(reference))
             for one in cases if part.reference else []:
                 inputs = decode(encode(one.inputs), tensors=question.tensors)  # a copy: the reference gets what students get
                 if part.call in drivers:
