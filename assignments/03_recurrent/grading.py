@@ -1,17 +1,19 @@
 """Hidden tests of assignment 3. Never released, never in the file system that student code sees."""
 
+from dataclasses import replace
+
 import numpy as np
 
-from course.questions import Question, Written, case, close, difference
+from course.questions import Question, Written, case, close
 
 TITLE = "A cell that looks at its own belt"
 NO_TORCH = ("torch", "babel")  # the LSTM and its gradient are to be written, the names to be learnt
 
-q1 = Question("q1", "One step of a peephole LSTM", "step", without=NO_TORCH)
-q2 = Question("q2", "A batch of sentences", "read_some_cell", without=NO_TORCH)
-q3 = Question("q3", "Count in secret", "parity", without=NO_TORCH)
-q4 = Question("q4", "One step back", "step_back", needs=("q1",), without=NO_TORCH)
-q5 = Question("q5", "Backwards through time", "read_back_some_cell", without=NO_TORCH)
+q1 = Question("q1", "One step of a peephole LSTM", "step", cpu=4, without=NO_TORCH)
+q2 = Question("q2", "A batch of sentences", "read_some_cell", cpu=4, without=NO_TORCH)
+q3 = Question("q3", "Count in secret", "parity", cpu=4, without=NO_TORCH)
+q4 = Question("q4", "One step back", "step_back", needs=("q1",), cpu=4, without=NO_TORCH)
+q5 = Question("q5", "Backwards through time", "read_back_some_cell", cpu=4, without=NO_TORCH)
 q6 = Question(
     "q6", "Which language is this?", "train", needs=("q1", "q2", "q4", "q5"), cpu=70, memory=2 << 30, without=NO_TORCH
 )
@@ -74,14 +76,9 @@ def hole_after(rng, ref):
     "arguments stay as they are",
     "Something like c *= f changes the caller's array. Make a new one.",
     call="step_and_arguments",
-    judge=lambda got, one: difference(got, one.secret, 0, 0) == "" or "an argument has other values after the call",
-    reference=False,
 )
-def untouched_arguments(rng, ref):
-    drawn = [one_step(rng) for _ in range(2)]
-    for one in drawn:
-        one.secret = {k: {n: a.copy() for n, a in v.items()} if k == "w" else v.copy() for k, v in one.inputs.items()}
-    return drawn
+def arguments_after(rng, ref):
+    return [one_step(rng, holes="") for _ in range(2)]
 
 
 def batch(rng, lengths, B=5, T=7):
@@ -106,7 +103,7 @@ def full(rng, ref):
     6,
     "states stop at the sentence's end",
     "Where a step is padding, the old state has to stay: np.where on both h and c.",
-    judge=lambda got, one: close()(got[1:], case_of(one.want[1:])),
+    judge=lambda got, one: close()(got[1:], replace(one, want=one.want[1:])),
 )
 def states(rng, ref):
     return [batch(rng, some_lengths(rng)) for _ in range(3)]
@@ -124,17 +121,6 @@ def spoilt(rng, ref):
         one.inputs["x"][np.arange(7) >= one.inputs["lengths"][:, None]] = filling
         drawn.append(one)
     return drawn
-
-
-def case_of(want):
-    """A case that only says what is wanted."""
-    return case() if want is None else _with_want(want)
-
-
-def _with_want(want):
-    one = case()
-    one.want = want
-    return one
 
 
 def outputs_of(w, x):
@@ -167,9 +153,9 @@ def counts(got, one, told):
     return bool(right[questions if told else ~questions].all())
 
 
-def sequences(rng, longest, n=40):
+def sequences(rng, longest, symbols="pp?.", n=40):
     """Random sequences of pulses, questions and nothing, of one length."""
-    return rng.choice(list("pp?."), size=(n, longest)).tolist()
+    return rng.choice(list(symbols), size=(n, longest)).tolist()
 
 
 @q3.part(
@@ -202,7 +188,7 @@ def silent(rng, ref):
     reference=False,
 )
 def enduring(rng, ref):
-    return [case(secret=sequences(rng, 600, n=4))]
+    return [case(secret=sequences(rng, 600, "p?" + 40 * "."))]
 
 
 @q4.part(

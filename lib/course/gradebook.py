@@ -29,6 +29,8 @@ c.CourseDirectory.course_id = "from-one-hot-to-bert"
 c.ClearSolutions.code_stub = {"python": "# YOUR CODE HERE\\nraise NotImplementedError()"}
 c.HTMLExporter.sanitize_html = True  # what students write is shown to others
 """
+# nbgrader starts `alembic` by its bare name, so the environment's programs have to be on the path.
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
 WORDS = {"right": "right", "partly": "partly right", "wrong": "not right yet", "untouched": "not answered"}
 
 
