@@ -1,0 +1,29 @@
+# The course. Included by the Makefile, which defines BIN.
+#   make release              students' notebooks -> classroom/release
+#   make grade SUBMISSIONS=…  a folder that holds one folder for each student -> classroom/marks
+#   make feedback             pages for students  -> classroom/feedback
+# A=03 for one assignment, CLASSROOM=… for another folder than classroom/, FRESH=1 to draw new hidden inputs and grade anew.
+A           ?=
+CLASSROOM   ?= classroom
+SUBMISSIONS ?= $(CLASSROOM)/submitted
+ISOLATION   ?= auto
+PATIENCE    ?= 1
+COURSE      := PYTHONPATH=lib $(BIN)/python -m course
+OPTIONS      = --classroom $(CLASSROOM) --isolation $(ISOLATION) --jobs $(JOBS) --patience $(PATIENCE)
+
+.PHONY: release grade feedback marks check-assignments
+
+release: $(VENV)/.ready  ## make the students' notebooks (A=03 for one assignment)
+	$(COURSE) release $(A) $(OPTIONS)
+
+grade: $(VENV)/.ready  ## grade a class: make grade A=03 SUBMISSIONS=folder
+	$(COURSE) grade $(A) $(OPTIONS) --submissions $(SUBMISSIONS) $(if $(FRESH),--fresh)
+
+feedback: $(VENV)/.ready  ## make the students' feedback pages
+	$(COURSE) feedback $(A) $(OPTIONS)
+
+marks: $(VENV)/.ready  ## write the tables of marks again, after marking by hand
+	$(COURSE) marks $(A) $(OPTIONS)
+
+check-assignments: $(VENV)/.ready  ## grade the fake class of each assignment and compare every mark
+	$(COURSE) check $(A) $(OPTIONS)

@@ -1,0 +1,309 @@
+"""Starts the runner where it can do no harm: no network, no files but what it needs, bounded time, memory and output.
+
+Three kinds of isolation. `bwrap`: bubblewrap. `namespaces`: the same by hand, for Linux without bubblewrap (`confine.py`).
+`limits`: resource limits and, for root, another user, but the same file system and network; it has to be asked for by name.
+In the first two, hidden tests and solutions are not in the file system that student code sees.
+"""
+
+import importlib.util
+import json
+import os
+import resource
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from course.values import decode, encode
+
+HERE = Path(__file__).resolve().parent
+LIBRARY = HERE.parent
+SCRATCH = 64 << 20  # bytes of the file system in memory, which is all that can be written to
+KINDS = ("bwrap", "namespaces", "limits")
+RESULTS = 3  # the descriptor on which the runner answers
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one run may use. Time on a busy machine is waiting, so `cpu` is what counts; `wall` ends who sleeps."""
+
+    cpu: int = 10  # seconds
+    wall: float = 0  # seconds; 0 stands for 20 + 6 * cpu
+    memory: int = 1 << 30  # bytes of address space; 0 in a question stands for "enough for torch" there
+    processes: int = 64
+    files: int = 256
+    file_size: int = SCRATCH
+    printed: int = 1 << 20  # bytes on stdout and stderr
+    result: int = 64 << 20  # bytes of returned values
+
+    @property
+    def patience(self) -> float:
+        """Seconds until the run is ended whatever it does."""
+        return self.wall or 20 + 6 * self.cpu
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to run: cells (dicts with `source`), calls (dicts with `name` and `inputs`), driver code, and its surroundings."""
+
+    cells: list[dict[str, Any]]
+    calls: list[dict[str, Any]]
+    drivers: str = ""
+    without: tuple[str, ...] = ()  # packages that are not there
+    reads: tuple[str, ...] = ()  # further files or folders that may be read
+    tensors: bool = False
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass
+class Outcome:
+    """What came out. ended: done, time, memory, output, died (with `detail`), or unreadable."""
+
+    frames: list[dict[str, Any]]
+    ended: str
+    detail: str = ""
+    seconds: float = 0.0
+
+
+class NoIsolationError(RuntimeError):
+    """No kind of isolation works here."""
+
+
+def run(request: Request, kind: str = "auto") -> Outcome:
+    """Run it once, under the given kind of isolation (`auto`: the first that works here)."""
+    kind = choose(kind)
+    body = {
+        "cells": request.cells,
+        "calls": request.calls,
+        "drivers": request.drivers,
+        "without": list(request.without),
+        "tensors": request.tensors,
+        "limits": {k: v for k, v in vars(request.limits).items() if k != "wall"},
+    }
+    command = command_for(kind, [str(LIBRARY / "plm"), *request.reads], masked(request.without))
+    return _watch(command, encode(body), request.limits)
+
+
+def choose(kind: str) -> str:
+    """The kind of isolation to use; raises NoIsolationError when it does not work here."""
+    if kind == "limits":
+        return kind
+    for candidate in KINDS[:2] if kind == "auto" else [kind]:
+        if works(candidate):
+            return candidate
+    raise NoIsolationError(
+        f"isolation {kind!r} does not work here. On Linux install bubblewrap. ISOLATION=limits grades without it, but then "
+        "student code can read every file that you can read: use it only for people you trust"
+    )
+
+
+@cache
+def works(kind: str) -> bool:
+    """Whether an empty request comes back done."""
+    if kind == "bwrap" and not shutil.which("bwrap"):
+        return False
+    if kind not in KINDS or not sys.platform.startswith("linux"):
+        return False
+    limits = Limits()
+    body = {"cells": [], "calls": [], "drivers": "", "without": [], "tensors": False, "limits": vars(limits) | {"wall": 0}}
+    return _watch(command_for(kind, [], []), encode(body), limits).ended == "done"
+
+
+def masked(names: tuple[str, ...]) -> list[str]:
+    """Where the named packages lie, to be covered by nothing."""
+    found = []
+    for name in names:
+        spec = importlib.util.find_spec(name)
+        if spec is not None:
+            found += list(spec.submodule_search_locations or []) or [str(spec.origin)]
+    return found
+
+
+def system_paths() -> list[str]:
+    """What a Python process needs to read: the interpreter, its packages, the system's libraries."""
+    wanted = [sys.base_prefix, sys.prefix, "/usr", "/bin", "/lib", "/lib64", "/etc/ld.so.cache"]
+    wanted += [str(Path(sys.executable).resolve().parents[1]), str(HERE / "runner.py"), str(HERE / "values.py")]
+    return list(dict.fromkeys(p for p in wanted if os.path.exists(p)))
+
+
+def command_for(kind: str, reads: list[str], covered: list[str]) -> list[str]:
+    """The command line that starts the runner under this kind of isolation."""
+    inner = [sys.executable, "-s", "-B", str(HERE / "runner.py")]
+    readable = [*system_paths(), *reads]
+    if kind == "limits":
+        return inner
+    if kind == "namespaces":
+        plan = {"readable": readable, "covered": covered, "size": SCRATCH, "command": inner}
+        return [sys.executable, "-s", "-B", str(HERE / "confine.py"), json.dumps(plan)]
+    command = ["bwrap", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
+    if os.geteuid() == 0:  # the runner becomes nobody by itself, which is a user of its own for the kernel's counts
+        command += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+    else:
+        command += ["--unshare-user", "--uid", "65534", "--gid", "65534"]
+    command += ["--die-with-parent", "--hostname", "sandbox", "--proc", "/proc", "--dev", "/dev"]
+    command += ["--perms", "1777", "--size", str(SCRATCH), "--tmpfs", "/tmp"]
+    for folder in sorted({str(f) for path in readable for f in Path(path).parents} - {"/", "/tmp"}):
+        command += ["--perms", "0755", "--dir", folder]  # else only root could pass through it
+    for path in readable:
+        if os.path.islink(path):
+            command += ["--symlink", os.readlink(path), path]
+        else:
+            command += ["--ro-bind", path, path]
+    for path in covered:
+        command += ["--tmpfs", path] if os.path.isdir(path) else ["--ro-bind", "/dev/null", path]
+    return [*command, "--remount-ro", "/", "--chdir", "/tmp", "--", *inner]
+
+
+def environment() -> dict[str, str]:
+    """The variables of the student's process: none of ours."""
+    settings = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "TMPDIR": "/tmp", "USER": "student", "LANG": "C.UTF-8"}
+    settings |= {"PYTHONPATH": str(LIBRARY), "MPLBACKEND": "Agg", "MPLCONFIGDIR": "/tmp", "PLM_QUIET": "1"}
+    threads = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+    kept = {k: os.environ[k] for k in ("OPENBLAS_CORETYPE",) if k in os.environ}
+    return settings | dict.fromkeys(threads, "1") | kept | {"PYTHONHASHSEED": "0"}
+
+
+class Frames:
+    """Takes the bytes of the results pipe as they come, and cuts them into frames."""
+
+    def __init__(self) -> None:
+        self.frames: list[dict[str, Any]] = []
+        self.rest, self.size, self.done, self.broken = bytearray(), 0, False, False
+
+    def feed(self, piece: bytes) -> None:
+        """Add bytes. After a frame that says done, or that cannot be read, nothing more is taken."""
+        self.rest += piece
+        self.size += len(piece)
+        while not self.done and not self.broken and len(self.rest) >= 8:
+            end = 8 + int.from_bytes(self.rest[:8], "little")
+            if len(self.rest) < end:
+                return
+            try:
+                frame = decode(bytes(self.rest[8:end]))
+            except ValueError:
+                frame = None
+            del self.rest[:end]
+            self.broken = not isinstance(frame, dict)
+            if isinstance(frame, dict):
+                self.frames.append(frame)
+                self.done = frame.get("done") is True
+
+
+def _watch(command: list[str], request: bytes, limits: Limits) -> Outcome:
+    """Start it, feed it, and read both pipes until it is done, or over a limit, or gone."""
+    started, cpu = time.monotonic(), _cpu_of_children()
+    reader, writer = os.pipe()
+    # The runner finds its results pipe at descriptor 3: `sh` moves it there, whatever its number is here.
+    move = "" if writer == RESULTS else f"exec {RESULTS}>&{writer} {writer}>&-; "
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", move + 'exec "$@"', "sh", *command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        pass_fds=(writer,),
+        start_new_session=True,
+        env=environment(),
+        cwd="/",
+    )
+    os.close(writer)
+    results = Frames()
+    try:
+        printed, ended = _pump(process, reader, request, results, limits, started + limits.patience)
+    finally:
+        _end(process)
+        os.close(reader)
+    seconds, cpu = time.monotonic() - started, _cpu_of_children() - cpu
+    if results.done:
+        return Outcome(results.frames, "done", seconds=seconds)
+    if results.broken:
+        return Outcome(results.frames, "unreadable", seconds=seconds)
+    if ended:
+        return Outcome(results.frames, ended, seconds=seconds)
+    return Outcome(results.frames, *_cause(process.returncode, printed, cpu >= limits.cpu), seconds)
+
+
+def _pump(
+    process: "subprocess.Popen[bytes]", reader: int, request: bytes, results: Frames, limits: Limits, deadline: float
+) -> tuple[bytes, str]:
+    """Move bytes. Returns the first part of what was printed, and which limit ended it ("" for none)."""
+    assert process.stdin and process.stdout
+    stdin, stdout = process.stdin.fileno(), process.stdout.fileno()
+    printed, n_printed, waiting = bytearray(), 0, memoryview(request)
+    with selectors.DefaultSelector() as selector:
+        for fd in (stdin, stdout, reader):
+            os.set_blocking(fd, False)
+            selector.register(fd, selectors.EVENT_WRITE if fd == stdin else selectors.EVENT_READ)
+        while not (results.done or results.broken):
+            ready = selector.select(0.2)
+            if not ready and process.poll() is not None:
+                break
+            for fd in (key.fd for key, _ in ready):
+                if fd == stdin:
+                    waiting = _write(stdin, waiting)
+                    if not waiting:
+                        selector.unregister(stdin)
+                        process.stdin.close()
+                    continue
+                piece = os.read(fd, 1 << 16)
+                if not piece:
+                    selector.unregister(fd)
+                    if fd == reader:  # the process has gone, or has closed its results
+                        return bytes(printed), ""
+                elif fd == reader:
+                    results.feed(piece)
+                else:
+                    n_printed += len(piece)
+                    printed += piece[: max(0, 4096 - len(printed))]
+            if n_printed > limits.printed or results.size > limits.result:
+                return bytes(printed), "output"
+            if time.monotonic() > deadline:
+                return bytes(printed), "time"
+    return bytes(printed), ""
+
+
+def _write(fd: int, waiting: memoryview) -> memoryview:
+    """Write what the pipe takes; nothing is left for a process that does not listen any more."""
+    try:
+        return waiting[os.write(fd, waiting[: 1 << 16]) :]
+    except BrokenPipeError:
+        return waiting[:0]
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """End the whole group, unless it has ended. In a namespace of its own, all children go with the first process."""
+    for stream in (process.stdin, process.stdout):
+        if stream:
+            stream.close()
+    try:
+        process.wait(0.5)  # its exit code tells why it went
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _cpu_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _cause(code: int, printed: bytes, spent: bool) -> tuple[str, str]:
+    """Why it ended without being done, from its exit code (128 + signal, or minus the signal)."""
+    number = -code if code < 0 else code - 128 if code > 128 else 0
+    if number == signal.SIGXCPU or (number == signal.SIGKILL and spent):
+        return "time", ""
+    if number == signal.SIGKILL or b"MemoryError" in printed:
+        return "memory", ""
+    if number in set(signal.Signals):
+        return "died", signal.Signals(number).name
+    return "died", f"exit code {code}"
+
+
+def scaled(limits: Limits, patience: float) -> Limits:
+    """The same limits with more patience, for a busy machine."""
+    return replace(limits, wall=limits.patience * patience)

@@ -1,0 +1,102 @@
+"""Grades one submission, in a process of its own: `python -m course.submission`. Its result is one JSON file."""
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from nbformat import NotebookNode
+
+from course.judge import grade_question
+from course.notebook import (
+    WRITE_HERE,
+    find_notebook,
+    fingerprint,
+    read_source,
+    read_submission,
+    released,
+    sort_cells,
+)
+from course.questions import Assignment, Case, load_assignment
+from course.values import decode, encode
+from plm.files import write_atomically
+
+NOTES = {
+    "missing": "No notebook was handed in.",
+    "ambiguous": "Several notebooks were handed in and none is called {name}.ipynb, so none was graded: {files}.",
+    "corrupt": "{files} could not be read as a notebook. It may have been cut off on its way; please hand it in again.",
+    "other assignment": "{files} is the notebook of another assignment, or has lost its answer cells.",
+    "renamed": "The notebook was expected as {name}.ipynb and came as {files}. It was graded all the same.",
+}
+
+
+def pack_cases(cases: dict[str, list[list[Case]]]) -> bytes:
+    """The drawn cases as bytes, for the processes that grade."""
+    return encode({q: [[asdict(one) for one in part] for part in parts] for q, parts in cases.items()})
+
+
+def unpack_cases(data: bytes, tensors: bool = False) -> dict[str, list[list[Case]]]:
+    """The drawn cases again."""
+    return {q: [[Case(**one) for one in part] for part in parts] for q, parts in decode(data, tensors).items()}
+
+
+def key_of(assignment: Assignment, folder: Path, seed: str) -> str:
+    """Changes when the submission, the assignment or the seed does: a result with the same key need not be made again."""
+    digest = sha256(seed.encode())
+    for path in sorted(p for p in [*assignment.folder.rglob("*"), *folder.rglob("*")] if p.is_file()):
+        if "__pycache__" not in path.parts:
+            digest.update(str(path.name).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def grade(
+    assignment: Assignment, release: NotebookNode, folder: Path, cases: dict[str, list[list[Case]]], kind: str, patience: float = 1
+) -> dict[str, Any]:
+    """Everything that is to be said of a submission: its status, each question's verdict, what waits for a person."""
+    path, status = find_notebook(folder, assignment.name)
+    nb = None
+    if path is not None:
+        nb, trouble = read_submission(path, release)
+        status = trouble or status
+    files = ", ".join(sorted(p.name for p in folder.rglob("*.ipynb"))) if folder.is_dir() else ""
+    result: dict[str, Any] = {"assignment": assignment.name, "student": "", "status": status, "notes": [], "questions": {}}
+    if status in NOTES:
+        result["notes"].append(NOTES[status].format(name=assignment.name, files=files))
+    result |= {"written": {w.id: "missing" for w in assignment.written}, "fingerprint": "", "file": path.name if path else ""}
+    if nb is not None:
+        stubs = {c.metadata.nbgrader.grade_id: c.source for c in release.cells if c.metadata.course["kind"] == "answer"}
+        found = sort_cells(nb, release)
+        result["notes"] += found.notes
+        result["fingerprint"] = fingerprint(found, release)
+        for question in assignment.questions:
+            stub = stubs[f"{question.id}-answer"]
+            verdict = grade_question(assignment, question, found, stub, cases[question.id], kind, patience)
+            result["questions"][question.id] = verdict.as_dict()
+        for item in assignment.written:
+            text = found.written.get(item.id, "").strip()
+            result["written"][item.id] = "empty" if text in ("", WRITE_HERE) else "to mark"
+    result["score"] = round(sum(v["score"] for v in result["questions"].values()), 2)
+    result["points"] = sum(q.points for q in assignment.questions)
+    return result
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Command line, used by `course.batch`."""
+    parser = argparse.ArgumentParser(prog="python -m course.submission", description=__doc__)
+    for name in ("assignment", "student", "folder", "cases", "key", "out", "isolation"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--patience", type=float, default=1.0)
+    options = parser.parse_args(arguments)
+    assignment = load_assignment(options.assignment)
+    release = released(read_source(assignment))
+    cases = unpack_cases(Path(options.cases).read_bytes(), any(q.tensors for q in assignment.questions))
+    result = grade(assignment, release, Path(options.folder), cases, options.isolation, options.patience)
+    write_atomically(Path(options.out), json.dumps(result | {"student": options.student, "key": options.key}, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
