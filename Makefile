@@ -10,10 +10,13 @@ NOTEBOOKS := $(wildcard chapters/*.ipynb)
 PAGES     := $(wildcard chapters/*.md chapters/*.bib chapters/images/* chapters/src/*.md) $(NOTEBOOKS)
 
 .DEFAULT_GOAL := help
+
+include assignments/course.mk
+
 .PHONY: help book test lint notebooks lab serve benchmarks url lock clean distclean
 
 help:  ## list these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "  Options: CH=03 (chapters), PORT=8000 (serve), PYTHON=python3.11, JOBS=2 (test workers)"
 
 # The set-up: done once, and again when the lock or the package description changes.
@@ -43,9 +46,9 @@ test: $(VENV)/.ready  ## set up, then run every test: library, guards, and each 
 	  --nbval --nbval-current-env --nbval-sanitize-with tests/sanitize.cfg --nbval-cell-timeout=300
 
 lint: $(VENV)/.ready  ## format and lint the code
-	$(BIN)/ruff format lib tests benchmarks chapters/experiments
+	$(BIN)/ruff format lib tests benchmarks chapters/experiments assignments
 	$(BIN)/python -m book.sources
-	$(BIN)/ruff check --fix lib tests benchmarks chapters
+	$(BIN)/ruff check --fix lib tests benchmarks chapters assignments
 	$(BIN)/mypy
 
 notebooks: $(VENV)/.ready  ## make chapters from chapters/src, execute, clean and save them (CH=03 for one)
@@ -67,7 +70,7 @@ url: $(VENV)/.ready  ## write the repository address of _config.yml wherever els
 lock:  ## renew requirements.lock from pyproject.toml (needs a network)
 	rm -rf _build/lock && $(PYTHON) -m venv _build/lock
 	_build/lock/bin/python -m pip install -q "torch==2.13.0" setuptools wheel
-	_build/lock/bin/python -m pip install -q --no-build-isolation ".[book,test]"
+	_build/lock/bin/python -m pip install -q --no-build-isolation ".[book,course,test]"
 	PYTHONPATH=lib _build/lock/bin/python -m book.lock > requirements.lock.new && mv requirements.lock.new requirements.lock
 
 clean:  ## remove what was built and cached; the environment stays
