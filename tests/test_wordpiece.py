@@ -229,8 +229,8 @@ def test_training_by_hand():
     start = [*SPECIALS, *"bghnpsu", "##g", "##n", "##s", "##u"]
     found = train_pieces(HUGS, len(start) + 3)
     assert found == [*start, "##ug", "##un", "hug"]  # u-g occurs 20 times, u-n 16, h-ug 15
-    likely = train_pieces(HUGS, len(start) + 3, score="likelihood")
-    assert likely == [*start, "##gs", "bu", "bun"]  # g-s has 5 / (20 * 5); then b-u, h-u and p-u have 1 / 36 each
+    by_quotient = train_pieces(HUGS, len(start) + 3, score="quotient")
+    assert by_quotient == [*start, "##gs", "bu", "bun"]  # g-s has 5 / (20 * 5); then b-u, h-u and p-u have 1 / 36 each
 
 
 def test_training_stops_when_pairs_are_too_rare():

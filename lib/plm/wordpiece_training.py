@@ -9,7 +9,7 @@ from typing import Any
 from plm.wordpiece import INSIDE, LONGEST, SPECIALS, UNK, WordPiece, normalise, pre_tokenise
 
 Pair = tuple[str, str]
-SCORES = ("count", "likelihood")
+SCORES = ("count", "quotient")
 
 
 def count_words(texts: Iterable[str], lowercase: bool = True, strip_accents: bool | None = None) -> Counter[str]:
@@ -47,10 +47,10 @@ def train_pieces(
     """A vocabulary of `size` pieces from counted words: special tokens, characters, joined pieces in the order of joining.
 
     Each round joins the best pair of neighbours everywhere. score: "count", how often the pair occurs, as the `tokenizers`
-    library does it; "likelihood", that count divided by the counts of both pieces, which is what the first WordPiece did
-    (Schuster and Nakajima 2012): it prefers pairs whose parts seldom stand elsewhere. Of equal pairs the one whose pieces
-    were in the vocabulary earlier is joined, so the result does not depend on the order of the words. inside: the order of the
-    ##-characters in the vocabulary, if not alphabetical.
+    library does it; "quotient", that count divided by the counts of both pieces, as WordPiece is often described: it prefers
+    pairs whose parts seldom stand elsewhere. (Schuster and Nakajima 2012 join what raises the likelihood of the text most.)
+    Of equal pairs the one whose pieces were in the vocabulary earlier is joined, so the result does not depend on the order of
+    the words. inside: the order of the ##-characters in the vocabulary, if not alphabetical.
     alphabet: keep at most so many characters, the most frequent; a word with another one is left out of the counts of pairs
     from that character on. Training stops early when no pair occurs min_count times.
     """
@@ -129,7 +129,7 @@ def _merges(spelt: list[list[str]], counts: list[int], pieces: list[str], min_co
                     if sign > 0:
                         where[two].add(w)
                         changed.add(two)
-        if score == "likelihood":  # the counts of single pieces have fallen, so the value of other pairs has risen
+        if score == "quotient":  # the counts of single pieces have fallen, so the value of other pairs has risen
             changed |= {two for two in pairs if pair[0] in two or pair[1] in two}
         for two in changed:
             if pairs[two] >= min_count:
