@@ -11,7 +11,7 @@ from plm.bpe import BPE
 from plm.elmo import BiLM, BiLMConfig, load_bilm
 from plm.fast_tokenizers import ByteBPE
 from plm.gpt import GPT, GPTConfig
-from plm.model_files import gpt_tokenizer, load_bert, load_gpt
+from plm.model_files import belonging_together, gpt_tokenizer, load_bert, load_gpt
 from plm.tokenize import words
 from plm.train import load_checkpoint
 from plm.vocab import LANGUAGE_MODEL_SPECIALS, Vocab
@@ -66,7 +66,8 @@ def load(path: str | Path) -> Loaded:
     if kind == "bert":
         return Loaded(kind, *load_bert(path))
     if kind == "elmo":
-        return Loaded(kind, *load_bilm(path), {})
+        with belonging_together(path):
+            return Loaded(kind, *load_bilm(path), {})
     raise ValueError(f"{path} holds a {NAMES[kind]}, and what is wanted is a pretrained GPT, BERT or biLM")
 
 

@@ -1,8 +1,11 @@
 """The command line: plm pretrain, finetune, classify, generate, fill-mask, info. `plm --help` says how to begin."""
 
 import argparse
+import difflib
 import os
+import re
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,6 +36,9 @@ where it was, with the same numbers to the last bit. Several processes or machin
   torchrun --nproc-per-node 2 -m plm.cli pretrain {kind} ...      or      accelerate launch -m plm.cli pretrain {kind} ..."""
 
 MODEL = "a model.safetensors, the folder of a run or of a model of the Hugging Face hub, or hub:owner/name, which is fetched"
+NO_MEMORY = (
+    "out of memory: give a smaller batch (in pretrain, halve --batch-size and double --accumulate), text or model"
+)
 NAMES = {"elmo": "biLM (ELMo, chapter 7)", "gpt": "GPT (chapter 10)", "bert": "BERT (chapter 11)"}
 
 
@@ -114,28 +120,60 @@ def _pretrain(args: argparse.Namespace) -> None:
     cli_pretrain.run(args.kind, values, lambda line: print(line, flush=True))
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command. 0: done; 1: training failed; 2: the command or a file is wrong, said in one line."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+def _parse(given: Sequence[str]) -> argparse.Namespace:
     kind = given[1] if given[:1] == ["pretrain"] and len(given) > 1 else ""
-    try:
-        args, rest = build_parser([kind] if kind in NAMES else []).parse_known_args(given)
-        if rest:
-            name = f"{args.command} {getattr(args, 'kind', '')}".rstrip()
-            raise CommandError(f"{name} does not know {rest[0]} (see plm {name} --help)")
+    args, rest = build_parser([kind] if kind in NAMES else []).parse_known_args(given)
+    if rest:
+        name = f"{args.command} {getattr(args, 'kind', '')}".rstrip()
+        flags = {"--" + known.replace("_", "-") for known in vars(args)} - {"--command", "--kind"}
         if args.command == "pretrain":
-            _pretrain(args)
-        else:
-            from plm import cli_use
+            from plm.cli_pretrain import groups
 
-            cli_use.COMMANDS[args.command](args)
+            flags |= {"--" + known.replace("_", "-") for group in groups(args.kind).values() for known in group}
+        near = difflib.get_close_matches(rest[0], flags, 1)
+        meant = f"; is {near[0]} meant?" if near else f" (see plm {name} --help)"
+        raise CommandError(f"{name} does not know {rest[0]}{meant}")
+    return args
+
+
+def _one_line(message: Any) -> str:
+    return f"plm: {' '.join(str(message).split())}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command. 0: done; 1: training failed, or nobody reads the output; 2: the command or a file is wrong.
+
+    What is wrong is said in one line; with PLM_TRACEBACK=1 in the environment where it happened, too.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show a character shows another
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *where, **more: print(_one_line(message), file=sys.stderr)
+            args = _parse(list(sys.argv[1:] if arguments is None else arguments))
+            if args.command == "pretrain":
+                _pretrain(args)
+            else:
+                from plm import cli_use
+
+                cli_use.COMMANDS[args.command](args)
+            sys.stdout.flush()
     except SystemExit as done:
         return int(done.code or 0)
+    except BrokenPipeError:  # as of `plm info … | head -1`; what is still held back must not be tried again at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (CommandError, ValueError, TypeError, OSError, ImportError, FloatingPointError) as error:
         if os.environ.get("PLM_TRACEBACK"):
             raise
-        print(f"plm: {' '.join(str(error).split())}", file=sys.stderr)
+        print(_one_line(error), file=sys.stderr)
         return 1 if isinstance(error, FloatingPointError) else 2
+    except (MemoryError, RuntimeError) as error:
+        if not (isinstance(error, MemoryError) or re.search(r"out of memory|can't allocate memory", str(error))):
+            raise
+        print(_one_line(NO_MEMORY), file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("plm: interrupted", file=sys.stderr)
         return 130

@@ -15,7 +15,8 @@ from typing import Any, NoReturn
 
 import yaml
 
-Kinds = typing.Sequence[type]
+MAY_BE_NOTHING = {"clip"}  # `clip: null` is no clipping; any other setting with a default needs a value
+NUMBERS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
 
 class CommandError(Exception):
@@ -74,10 +75,10 @@ def add_options(parser: argparse.ArgumentParser, title: str, kinds: dict[str, tu
 def read_config(path: str | Path, known: dict[str, tuple[type, Any, str]]) -> dict[str, Any]:
     """The settings of a YAML file, checked: every key must be known and every value of its type."""
     try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        content = yaml.load(Path(path).read_text(encoding="utf-8-sig"), _Once)
     except FileNotFoundError:
         raise CommandError(f"there is no config {path}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise CommandError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
         raise CommandError(f"{path} holds no settings: it needs lines such as `steps: 1000`")
@@ -85,16 +86,33 @@ def read_config(path: str | Path, known: dict[str, tuple[type, Any, str]]) -> di
         if name not in known:
             near = difflib.get_close_matches(str(name), known, 1)
             raise CommandError(f"{path}: there is no setting {name!r}" + (f"; is {near[0]} meant?" if near else ""))
-        content[name] = _typed(value, known[name][0], f"{path}: {name}")
+        kind, default, _ = known[name]
+        if value is None and default is not None and name not in MAY_BE_NOTHING:
+            raise CommandError(f"{path}: {name} has no value")
+        content[name] = _typed(value, kind, f"{path}: {name}")
     return content
+
+
+class _Once(yaml.SafeLoader):
+    """A key that stands twice is a mistake: YAML would take the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names = [key.value for key, _ in node.value]
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise yaml.YAMLError(f"the key {twice[0]} stands there twice")
+        return super().construct_mapping(node, deep)
 
 
 def _typed(value: Any, kind: type, where: str) -> Any:
     if value is None or (isinstance(value, kind) and not (kind is int and isinstance(value, bool))):
         return value
-    if kind is float and isinstance(value, int | str) and not isinstance(value, bool):  # YAML reads 1e-3 as text
+    if kind in (int, float) and isinstance(value, int | float | str) and not isinstance(value, bool):
         try:
-            return float(value)
-        except ValueError:
+            number = float(value)  # YAML reads 1e-3 as text
+            if kind is float or number == int(number):
+                return kind(number)
+        except (ValueError, OverflowError):
             pass
-    raise CommandError(f"{where} must be {'a number' if kind in (int, float) else kind.__name__}, not {value!r}")
+    hint = ": YAML reads no, yes and numbers as such, unless they stand in quotes" if kind is str else ""
+    raise CommandError(f"{where} must be {NUMBERS.get(kind, kind.__name__)}, not {value!r}{hint}")

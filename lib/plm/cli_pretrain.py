@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import yaml
-from filelock import FileLock
 
 from plm import corpus
 from plm.bert import BertConfig, BertForPretraining
@@ -19,16 +17,17 @@ from plm.corpus import Packing, pack
 from plm.corpus_source import Source
 from plm.elmo import BiLM, BiLMConfig, save_bilm
 from plm.fast_tokenizers import ByteBPE, fast_words, train_wordpiece, train_words
-from plm.files import write_atomically
 from plm.gpt import GPT, GPTConfig
-from plm.masking import Documents, MaskingConfig, PretrainingBatches
+from plm.masking import LEAST, Documents, MaskingConfig, PretrainingBatches
 from plm.model_files import save_bert, save_gpt
 from plm.pretrain import Settings, Task, pretrain
 from plm.pretrain_tasks import ElmoTask, GPTTask, ShardedBertTask
+from plm.run_files import only_one_run
+from plm.run_folder import tokenizer_of, write_config
 from plm.run_log import read_log
 from plm.train import seed_everything
-from plm.vocab import Vocab
-from plm.wordpiece import WordPiece
+from plm.vocab import LANGUAGE_MODEL_SPECIALS, Vocab
+from plm.wordpiece import SPECIALS, WordPiece
 
 Echo = Callable[[str], None]
 TOKENIZER_CHARACTERS = 50_000_000  # a tokenizer is learnt from the beginning of the text
@@ -75,6 +74,12 @@ CONFIGS: dict[str, tuple[type, tuple[str, ...]]] = {  # and the fields that the 
     "bert": (BertConfig, ("vocab_size", "n_positions", "n_segments", "pad_id", "causal")),
 }
 EXTRA: dict[str, list[type]] = {"elmo": [ElmoOptions], "gpt": [], "bert": [BertOptions]}
+# The smallest values that make sense: 256 bytes and an end mark, the special tokens and a word, two passages in a row.
+SMALLEST = {
+    "gpt": {"vocab_size": 257, "length": 1, "batch_size": 1},
+    "elmo": {"vocab_size": len(LANGUAGE_MODEL_SPECIALS) + 1, "length": 2, "batch_size": 1, "sampled": 0},
+    "bert": {"vocab_size": len(SPECIALS) + 1, "length": 2 * LEAST + 3, "batch_size": 1, "shard_tokens": 1},
+}
 
 
 def groups(kind: str) -> dict[str, dict[str, tuple[type, Any, str]]]:
@@ -92,30 +97,48 @@ def run(kind: str, values: dict[str, Any], echo: Echo) -> None:
     for name, what in (("text", "a text to learn from"), ("out", "a folder for the run")):
         if not values[name]:
             raise CommandError(f"pretrain {kind} needs {what}: --{name}")
-    training = {name: values[name] for name in options(Settings)}
-    settings, folder = Settings(**training), Path(values["out"])
-    config = CONFIGS[kind][0]
-    config(
-        vocab_size=values["vocab_size"], **_model_values(kind, values)
-    )  # wrong sizes are said before the text is read
+    settings, folder = check(kind, values), Path(values["out"]).expanduser()
     main = os.environ.get("RANK", "0") == "0"
     say: Echo = echo if main else lambda line: None
     card = {"text": values["text"], "licence": "that of the text, as far as it has one"}
-    task = BUILDERS[kind](values, folder, card, say)
-    n = sum(p.numel() for p in task.model.parameters())
-    say(f"{kind}: {n:,} parameters, {settings.steps:,} steps, in {folder}")
-    progress = pretrain(task, folder, settings, say)
-    if main:
-        _write_config(folder, values)
-    if progress.step < settings.steps:
-        say(f"stopped after step {progress.step}; the same command goes on from there")
-        return
-    if main:
-        card |= {"steps": progress.step, "tokens": progress.tokens, "cpu_minutes": round(progress.cpu_seconds / 60, 1)}
-        card["metrics"] = {k: round(v, 4) for k, v in read_log(folder / "eval.csv")[-1].items() if "seconds" not in k}
-        task.save(folder / "model.safetensors")
+    with only_one_run(folder, main):
+        task = BUILDERS[kind](values, folder, card, say)
+        n = sum(p.numel() for p in task.model.parameters())
+        say(f"{kind}: {n:,} parameters, {settings.steps:,} steps, in {folder}")
+        progress = pretrain(task, folder, settings, say, held=True)
+        if main:
+            write_config(folder, kind, values)
+        if progress.step < settings.steps:
+            say(f"stopped after step {progress.step}; the same command goes on from there")
+            return
+        if main:
+            minutes, log = round(progress.cpu_seconds / 60, 1), folder / "eval.csv"
+            rows = read_log(log) if log.exists() else []
+            card |= {"steps": progress.step, "tokens": progress.tokens, "cpu_minutes": minutes}
+            card["metrics"] = {k: round(v, 4) for row in rows[-1:] for k, v in row.items() if "seconds" not in k}
+            task.save(folder / "model.safetensors")
     then = {"gpt": f"plm generate {folder}", "bert": f"plm fill-mask {folder} 'a text with [MASK]'"}
     say(f"finished; next: {then.get(kind, f'plm info {folder}')}")
+
+
+def check(kind: str, values: dict[str, Any]) -> Settings:
+    """What can be known to be wrong before the text is read, which may take long, is said now."""
+    settings = Settings(**{name: values[name] for name in options(Settings)})
+    for name, least in SMALLEST[kind].items():
+        if values[name] < least:
+            raise CommandError(f"{name} must be at least {least} for {kind}, not {values[name]}")
+    if not 0 < values["hold_out"] < 1:
+        raise CommandError(f"hold_out is a share of the text, above 0 and below 1, not {values['hold_out']}")
+    if kind == "bert":
+        MaskingConfig(values["mask_rate"])
+    CONFIGS[kind][0](vocab_size=values["vocab_size"], **_model_values(kind, values))
+    source = source_of(values)
+    if source.hub is None:
+        source.files()
+        text, out = (Path(values[name]).expanduser().resolve() for name in ("text", "out"))
+        if text == out:
+            raise CommandError(f"{values['out']} is the text: give the run a folder of its own")
+    return settings
 
 
 def source_of(values: dict[str, Any]) -> Source:
@@ -123,33 +146,6 @@ def source_of(values: dict[str, Any]) -> Source:
     names = {"column": "column", "boundary": "boundary", "hub_config": "config", "split": "split"}
     chosen = {field: values[name] for name, field in names.items()}
     return Source(values["text"], documents=values["documents"], **chosen)
-
-
-def _once(folder: Path, values: dict[str, Any], make: Callable[[], str], say: Echo) -> str:
-    """The tokenizer of a run: learnt by whoever comes first, and the same for ever after, once there is a state."""
-    path, config = folder / "tokenizer.json", folder / "config.yaml"
-    folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / ".tokenizer.lock"):
-        old = yaml.safe_load(config.read_text(encoding="utf-8")) if config.exists() else {}
-        changed = [name for name in old if name in CUTTING and old[name] != values.get(name)]
-        if (folder / "last.safetensors").exists():
-            shaped = [name for name in changed if name in ("vocab_size", "lowercase", "characters")]
-            if shaped:
-                raise CommandError(
-                    f"{folder} was begun with {shaped[0]} {old[shaped[0]]}, not {values[shaped[0]]}: give that, or another folder"
-                )
-        else:
-            if changed:
-                path.unlink(missing_ok=True)  # of another text or size, and nothing was trained with it yet
-            _write_config(folder, values)
-        if not path.exists():
-            say("learning a tokenizer from the text")
-            write_atomically(path, make())
-        return path.read_text(encoding="utf-8")
-
-
-def _write_config(folder: Path, values: dict[str, Any]) -> None:
-    write_atomically(folder / "config.yaml", yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
 
 
 def _texts(source: Source) -> Iterator[str]:
@@ -168,9 +164,11 @@ def _model_values(kind: str, values: dict[str, Any]) -> dict[str, Any]:
 def gpt_task(values: dict[str, Any], folder: Path, card: dict[str, Any], say: Echo) -> Task:
     """Bytes, packed rows of length + 1, GPT."""
     source, length = source_of(values), values["length"]
-    tokenizer = ByteBPE(
-        _once(folder, values, lambda: ByteBPE.train(_texts(source), values["vocab_size"]).config["json_text"], say)
-    )
+
+    def learn() -> str:
+        return ByteBPE.train(_texts(source), values["vocab_size"]).config["json_text"]
+
+    tokenizer = tokenizer_of(folder, "gpt", values, learn, lambda path: ByteBPE(path.read_text(encoding="utf-8")), say)
     blocks = pack(source, tokenizer.fast, Packing(length + 1, end_id=tokenizer.end_id), say)
     train, dev = blocks.split(values["hold_out"])
     seed_everything(values["seed"])
@@ -191,8 +189,11 @@ def gpt_task(values: dict[str, Any], folder: Path, card: dict[str, Any], say: Ec
 def elmo_task(values: dict[str, Any], folder: Path, card: dict[str, Any], say: Echo) -> Task:
     """Words, packed rows of sentences, biLM. Its file holds the words and no card."""
     source = source_of(values)
-    _once(folder, values, lambda: _json(train_words(_texts(source), values["vocab_size"])), say)
-    vocab = Vocab.load(folder / "tokenizer.json")
+
+    def learn() -> str:
+        return _json(train_words(_texts(source), values["vocab_size"]))
+
+    vocab = tokenizer_of(folder, "elmo", values, learn, Vocab.load, say)
     config = BiLMConfig(vocab_size=len(vocab), **_model_values("elmo", values))
     packing = Packing(values["length"], "sentence", config.start_id, config.end_id)
     blocks = pack(source, fast_words(vocab), packing, say)
@@ -211,8 +212,11 @@ def bert_task(values: dict[str, Any], folder: Path, card: dict[str, Any], say: E
     """Pieces, documents of sentences in shards, BERT."""
     source, length = source_of(values), values["length"]
     shape = (values["vocab_size"], values["lowercase"], values["characters"])
-    _once(folder, values, lambda: _json(train_wordpiece(_texts(source), *shape)), say)
-    tokenizer = WordPiece.load(folder / "tokenizer.json")
+
+    def learn() -> str:
+        return _json(train_wordpiece(_texts(source), *shape))
+
+    tokenizer = tokenizer_of(folder, "bert", values, learn, WordPiece.load, say)
     shards = corpus.documents(source, tokenizer.fast(), values["shard_tokens"], say)
     train, dev = shards.split(values["hold_out"])
     masking = MaskingConfig(values["mask_rate"])
@@ -254,8 +258,6 @@ def _json(tokenizer: Vocab | WordPiece) -> str:
         return tokenizer.save(Path(folder) / "tokenizer.json").read_text(encoding="utf-8")
 
 
-# What a tokenizer depends on.
-CUTTING = {"text", "column", "boundary", "hub_config", "split", "documents", "vocab_size", "lowercase", "characters"}
 BUILDERS: dict[str, Callable[[dict[str, Any], Path, dict[str, Any], Echo], Any]] = {
     "elmo": elmo_task,
     "gpt": gpt_task,

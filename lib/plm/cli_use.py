@@ -4,6 +4,7 @@ import json
 import sys
 from argparse import Namespace
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ from plm.bpe import BPE
 from plm.checkpoints import NAMES, Loaded, find, kind_of, load
 from plm.cli_options import CommandError
 from plm.finetune import Labelled, TuneSettings, finetune, load_classifier, read_labelled, save_classifier
-from plm.run_files import FORMAT
+from plm.model_files import belonging_together
+from plm.run_files import FORMAT, parse_head
 from plm.run_log import hours
 from plm.sampling import generate
 from plm.tokenize import words
+from plm.train import load_checkpoint, parse_config
 from plm.wordpiece import MASK
 
 
@@ -63,17 +66,24 @@ def fill_mask(args: Namespace) -> None:
     ids.append(tokenizer.sep_id)
     if len(ids) > found.model.config.n_positions:
         raise CommandError(f"the text has {len(ids)} tokens, and this model reads {found.model.config.n_positions}")
+    if args.top < 1:
+        raise CommandError(f"--top must be at least 1, not {args.top}")
     probabilities = found.model.fill(torch.tensor([ids]), tokenizer.mask_id)
+    if not bool(torch.isfinite(probabilities).all()):
+        raise FloatingPointError("the model's scores are NaN or infinite: did its training diverge?")
     for i, row in enumerate(probabilities):
         if len(probabilities) > 1:
             print(f"gap {i + 1}")
-        top = row.topk(min(max(1, args.top), len(row)))
+        top = row.topk(min(args.top, len(row)))
         for p, token in zip(top.values.tolist(), top.indices.tolist()):
             print(f"{p:6.1%}  {tokenizer.pieces[token]}")
 
 
 def tune(args: Namespace) -> None:
     """plm finetune"""
+    if Path(args.out).is_dir():
+        raise CommandError(f"{args.out} is a folder: --out names the file of the classifier")
+    Path(args.out).parent.mkdir(parents=True, exist_ok=True)  # what cannot be written is said before hours of training
     if args.task is not None:
         from plm.cli_tasks import tune_task
 
@@ -100,8 +110,13 @@ def tune(args: Namespace) -> None:
 
 def classify(args: Namespace) -> None:
     """plm classify"""
-    model = load_classifier(find(args.checkpoint))
-    texts = args.texts or [line.rstrip("\n") for line in sys.stdin if line.strip()]
+    path = find(args.checkpoint)
+    with belonging_together(path) if kind_of(load_checkpoint(path)[1]) == "classifier" else nullcontext():
+        model = load_classifier(path)
+    try:
+        texts = args.texts or [line.rstrip("\n") for line in sys.stdin if line.strip()]
+    except UnicodeDecodeError as error:
+        raise CommandError(f"standard input is not UTF-8 ({error})") from None
     if not texts:
         raise CommandError("there is no text to classify: give some, or one per line on standard input")
     for text, label in zip(texts, model.predict(texts)):
@@ -121,12 +136,18 @@ def info(args: Namespace) -> None:
         return _describe_run(path)
     if "config" not in head:
         raise CommandError(f"{path} is a safetensors file, but none of ours: its header holds no config")
-    stored = json.loads(head["config"])
+    stored = parse_config(path, head["config"])
     kind = kind_of(stored)
     n = sum(int(torch.Size(shape).numel()) for shape, _ in shapes.values())
     print(
         f"{path}: {NAMES[kind]}, {n:,} numbers in {path.stat().st_size / 1e6:.1f} MB ({'/'.join(sorted(_types(shapes)))})"
     )
+    with belonging_together(path):
+        _describe(kind, stored)
+    return None
+
+
+def _describe(kind: str, stored: dict[str, Any]) -> None:
     sizes = stored.get(kind, stored)
     sizes = sizes.get("base", sizes) if kind == "classifier" else sizes
     print("sizes      " + ", ".join(f"{k} {v}" for k, v in sizes.items() if not isinstance(v, list | dict)))
@@ -134,7 +155,6 @@ def info(args: Namespace) -> None:
         print("labels     " + ", ".join(stored["classifier"]["labels"]))
     for name, value in stored.get("card", {}).items():
         print(f"{name:10} {json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value}")
-    return None
 
 
 def _header(path: Path) -> tuple[dict[str, str], dict[str, tuple[list[int], str]]]:
@@ -152,7 +172,7 @@ def _types(shapes: dict[str, tuple[list[int], str]]) -> set[str]:
 
 def _describe_run(path: Path) -> None:
     head, _ = _header(path)
-    facts: dict[str, Any] = json.loads(head.get("run", "{}"))
+    facts = parse_head(head)
     if facts.get("format") != FORMAT:
         raise CommandError(f"{path} is not the state of a run of this version")
     progress, settings = facts["progress"], facts["settings"]

@@ -1,10 +1,15 @@
-"""Text from files of any size, or from the Hugging Face hub, read through `datasets` piece by piece: never the whole.
+"""Text from files of any size, or from the Hugging Face hub, read piece by piece: never the whole.
 
-A file is streamed, not copied: `datasets` reads text, JSON lines, CSV and Parquet, also compressed, and data sets of the hub.
+A file is streamed, not copied. `datasets` reads JSON lines, CSV, Parquet and the data sets of the hub; plain text is read here,
+since a line may be as long as its file. All but Parquet may be compressed.
 """
 
+import bz2
 import glob
+import gzip
 import hashlib
+import lzma
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -12,9 +17,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 FORMATS = {".txt": "text", ".text": "text", ".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
-COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
+COMPRESSED = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": None}  # the last: a package opens it
 BOUNDARIES = ("blank", "line", "file")
 LONGEST = 100_000  # characters of a piece: a longer document comes in several
+RUN_MARK = ".tokenizer.lock"  # lies in the folder of every run of `plm pretrain`
 
 
 class Piece(NamedTuple):
@@ -47,12 +53,13 @@ class Source:
         return self.path.removeprefix("hub:") if self.path.startswith("hub:") else None
 
     def files(self) -> list[Path]:
-        """The files, in the order of their names."""
-        path = Path(self.path)
-        found = sorted(path.rglob("*")) if path.is_dir() else [Path(name) for name in sorted(glob.glob(self.path))]
-        files = [file for file in found if file.is_file() and file.name[0] != "."]
+        """The files, in the order of their names. In a folder, what is hidden and what lies in the folder of a run is no text."""
+        path = Path(self.path).expanduser()
         if path.is_dir():
-            files = [file for file in files if _format(file) is not None]
+            files = [file for file in sorted(path.rglob("*")) if _format(file) is not None and _is_text(file, path)]
+        else:  # a name may hold brackets and stars itself
+            names = [str(path)] if path.is_file() else sorted(glob.glob(str(path), recursive=True))
+            files = [Path(name) for name in names if Path(name).is_file()]
         if not files:
             raise FileNotFoundError(
                 f"there is no text at {self.path}: give a file, a folder, a pattern such as 'data/*.txt', or hub:owner/name"
@@ -60,7 +67,7 @@ class Source:
         strange = [file for file in files if _format(file) is None]
         if strange:
             raise ValueError(
-                f"{strange[0]} is none of {', '.join(FORMATS)} (these may be compressed: {', '.join(COMPRESSED)})"
+                f"{strange[0]} is none of {', '.join(FORMATS)} (which may be compressed: {', '.join(COMPRESSED)})"
             )
         return files
 
@@ -88,11 +95,9 @@ class Source:
         for file in self.files():
             kind = _format(file)
             if kind == "text":
-                lines = _load("text", data_files=str(file), split="train", chunksize=1 << 20, encoding="utf-8-sig")
-                yield _paragraphs(_column(lines, "text", str(file)), self.boundary)
-            else:
-                rows = _load(kind, data_files=str(file), split="train")
-                yield _documents(_column(rows, self.column, str(file)))
+                yield _paragraphs(_lines(file), self.boundary)
+            elif kind is not None:
+                yield _documents(_table(file, kind, self.column))
 
 
 def _format(file: Path) -> str | None:
@@ -102,12 +107,61 @@ def _format(file: Path) -> str | None:
     return FORMATS.get(Path(name).suffix)
 
 
-def _load(*args: Any, **kwargs: Any) -> Any:
+def _is_text(file: Path, folder: Path) -> bool:
+    inside = file.relative_to(folder)
+    hidden = any(part.startswith(".") for part in inside.parts)
+    in_a_run = any((folder / up / RUN_MARK).exists() for up in inside.parents[:-1])
+    return file.is_file() and not hidden and not in_a_run
+
+
+def _lines(file: Path) -> Iterator[str]:
+    """The lines with their ends; a line beyond LONGEST characters comes in parts of that length."""
+    seen = 0
+    try:
+        with _opener(file)(file, "rt", encoding="utf-8-sig") as text:
+            while line := text.readline(LONGEST):
+                seen += line.endswith("\n")
+                yield line
+    except UnicodeDecodeError as error:  # its position counts from the last block that was read
+        raise ValueError(_not_utf8(file, f"byte {error.object[error.start]:#x} a little below line {seen}")) from error
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+        raise ValueError(f"{file} cannot be read: {error}") from error
+
+
+def _opener(file: Path) -> Any:
+    ending = file.suffix.lower()
+    if ending != ".zst":
+        return COMPRESSED.get(ending, open)
+    try:
+        import zstandard
+    except ImportError:
+        raise ModuleNotFoundError(f"{file} needs the Python package zstandard: pip install zstandard") from None
+    return zstandard.open
+
+
+def _not_utf8(where: object, what: object) -> str:
+    return f"{where} is not UTF-8 ({what}): convert it, for example with iconv -f LATIN1 -t UTF-8, or -f UTF-16"
+
+
+def _table(file: Path, kind: str, column: str) -> Iterator[str]:
+    """The texts of a file of rows."""
     import datasets
 
     datasets.disable_progress_bars()
     datasets.logging.set_verbosity(50)  # what goes wrong comes as an error, once
-    return datasets.load_dataset(*args, streaming=True, **kwargs)
+    _opener(file)
+    if file.stat().st_size == 0:
+        return
+    extra = {"converters": {column: str}} if kind == "csv" else {}  # or a text such as NA or 1984 would be none
+    try:
+        rows = datasets.load_dataset(kind, data_files=glob.escape(str(file)), split="train", streaming=True, **extra)
+        yield from _column(rows, column, str(file))
+    except SaidError:
+        raise
+    except UnicodeDecodeError as error:
+        raise ValueError(_not_utf8(file, error)) from error
+    except Exception as error:  # what all these readers can raise is a long list
+        raise ValueError(f"{file} cannot be read: {error}") from error
 
 
 def _from_hub(do: str, name: str, *args: Any, **kwargs: Any) -> Any:
@@ -122,53 +176,67 @@ def _from_hub(do: str, name: str, *args: Any, **kwargs: Any) -> Any:
 
 
 def _column(rows: Any, column: str, where: str) -> Iterator[str]:
-    """The texts in one column, with errors that name the file."""
-    from pyarrow import ArrowInvalid
+    """The texts in one column."""
+    for batch in rows.iter(batch_size=1000):
+        if column not in batch:
+            raise SaidError(f"{where} has no column {column!r}; it has {', '.join(map(str, batch))}")
+        for text in batch[column]:
+            if text is not None and not isinstance(text, str):
+                raise SaidError(f"column {column!r} of {where} holds {type(text).__name__}, not text")
+            yield text or ""
 
-    try:
-        for batch in rows.iter(batch_size=1000):
-            if column not in batch:
-                raise ValueError(f"{where} has no column {column!r}; it has {', '.join(batch)}")
-            for text in batch[column]:
-                if text is not None and not isinstance(text, str):
-                    raise ValueError(f"column {column!r} of {where} holds {type(text).__name__}, not text")
-                yield text or ""
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{where} is not UTF-8 ({error}): convert it, with iconv for example") from error
-    except ArrowInvalid as error:
-        raise ValueError(f"{where} cannot be read: {error}") from error
+
+class SaidError(ValueError):
+    """A message that names its file already."""
 
 
 def _documents(texts: Iterable[str]) -> Iterator[Piece]:
     """Every text is a document; a long one comes in pieces, cut at white space."""
     for text in texts:
-        while len(text) > LONGEST:
-            cut = max(text.rfind(" ", 1, LONGEST), text.rfind("\n", 1, LONGEST))
-            cut = cut if cut > 0 else LONGEST
-            yield Piece(text[:cut], False)
-            text = text[cut:]
+        start = 0
+        while len(text) - start > LONGEST:
+            start, before = _cut(text, start), start
+            yield Piece(text[before:start], False)
         if text:
-            yield Piece(text, True)
+            yield Piece(text[start:], True)
+
+
+def _cut(text: str, start: int = 0) -> int:
+    """Where a piece that begins at `start` ends: before the last white space in reach, or after LONGEST characters."""
+    reach = start + LONGEST
+    cut = max(text.rfind(" ", start + 1, reach), text.rfind("\n", start + 1, reach))
+    return cut if cut > 0 else reach
 
 
 def _paragraphs(lines: Iterable[str], boundary: str) -> Iterator[Piece]:
-    """Documents from the lines of one file."""
+    """Documents from the lines of one file, as `_lines` has them. Never holds much more than LONGEST characters."""
     held: list[str] = []
-    size, is_open = 0, False
+    size, is_open, inside = 0, False, False  # inside: a long line, of which a part was handed out
     for line in lines:
-        blank = not line.strip()
-        if not blank or (boundary == "file" and held):
+        more = len(line) == LONGEST and line[-1] != "\n"  # its end is still to come
+        blank = not (more or inside or line.strip())
+        line = line.rstrip("\n")
+        if inside:
+            held[-1] += line
+            size += len(line)
+        elif not blank or (boundary == "file" and held):
             held.append(line)
             size += len(line) + 1
-        ends = boundary == "line" or (boundary == "blank" and blank)
-        if (held and (ends or size > LONGEST)) or (ends and is_open):
-            yield from _cut("\n".join(held) + ("" if ends else "\n"), ends)
+        ends = not more and (boundary == "line" or (boundary == "blank" and blank))
+        if more:
+            text = "\n".join(held)
+            cut = _cut(text)
+            yield Piece(text[:cut], False)
+            held, size, is_open = [text[cut:]], len(text) - cut, True
+        elif (held and (ends or size > LONGEST)) or (ends and is_open):
+            yield from _pieces("\n".join(held) + ("" if ends else "\n"), ends)
             held, size, is_open = [], 0, not ends
+        inside = more
     if held or is_open:
-        yield from _cut("\n".join(held).rstrip("\n"), True)
+        yield from _pieces("\n".join(held).rstrip("\n"), True)
 
 
-def _cut(text: str, ends: bool) -> Iterator[Piece]:
+def _pieces(text: str, ends: bool) -> Iterator[Piece]:
     *first, last = list(_documents([text])) or [Piece("", True)]
     yield from first
     yield Piece(last.text, ends)

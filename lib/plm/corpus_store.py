@@ -137,7 +137,9 @@ class Documents:
         if not whole or len(sizes) < 2:
             raise ValueError(
                 f"the text has {self.facts['documents']} documents, and training and held-out text need two each: give more, "
-                'or cut the text into more (an empty line between them, or boundary "line")'
+                'or cut it into more documents (an empty line between them, or boundary "line"), or hold out less'
+                + f", or take larger shards (there are {len(self)})"
+                * (len(self) > 1)
             )
         train = Documents(self.path, self.facts, whole, left if whole == len(self) else None)
         return train, _documents(last[left if whole == len(self) else 0 :])

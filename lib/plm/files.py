@@ -22,7 +22,7 @@ def write_atomically(path: str | Path, data: bytes | str) -> Path:
             out.write(raw)
             out.flush()
             os.fsync(out.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp lets only the owner read
+        share(temporary)
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
@@ -30,10 +30,11 @@ def write_atomically(path: str | Path, data: bytes | str) -> Path:
     return path
 
 
-def _umask() -> int:
+def share(path: str | Path) -> None:
+    """Let a file of `tempfile`, which only its owner may read, be read by whom the umask lets."""
     mask = os.umask(0o077)  # it can be read only by setting it
     os.umask(mask)
-    return mask
+    os.chmod(path, 0o666 & ~mask)
 
 
 def sha256(path: str | Path) -> str:

@@ -1,5 +1,7 @@
 """A pretrained GPT or BERT of ours as one safetensors file: weights, config, tokenizer and model card."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,9 +22,10 @@ def save_gpt(path: str | Path, model: GPT, tokenizer: BPE | ByteBPE, card: dict[
 def load_gpt(path: str | Path) -> tuple[GPT, Any, dict[str, Any]]:
     """Read (model in evaluation mode, tokenizer, model card) from a file of `save_gpt`; the tokenizer is a BPE or a ByteBPE."""
     state, stored = _load(path, "gpt")
-    model = GPT(GPTConfig(**stored["gpt"]))
-    model.load_state_dict(state)
-    return model.eval(), gpt_tokenizer(stored["tokenizer"]), stored.get("card", {})
+    with belonging_together(path):
+        model = GPT(GPTConfig(**stored["gpt"]))
+        model.load_state_dict(state)
+        return model.eval(), gpt_tokenizer(stored["tokenizer"]), stored.get("card", {})
 
 
 def gpt_tokenizer(config: dict[str, Any]) -> BPE | ByteBPE:
@@ -40,9 +43,22 @@ def save_bert(
 def load_bert(path: str | Path) -> tuple[BertForPretraining, WordPiece, dict[str, Any]]:
     """Read (model in evaluation mode, tokenizer, model card) from a file of `save_bert`."""
     state, stored = _load(path, "bert")
-    model = BertForPretraining(BertConfig(**stored["bert"]))
-    model.load_state_dict(state)
-    return model.eval(), WordPiece(**stored["tokenizer"]), stored.get("card", {})
+    with belonging_together(path):
+        model = BertForPretraining(BertConfig(**stored["bert"]))
+        model.load_state_dict(state)
+        return model.eval(), WordPiece(**stored["tokenizer"]), stored.get("card", {})
+
+
+@contextmanager
+def belonging_together(path: str | Path) -> Iterator[None]:
+    """Whatever fails while a model is built from its file is one kind: ValueError with the file and the reason."""
+    try:
+        yield
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(
+            f"{path} is damaged or of another version: its sizes, weights and tokenizer make no model ({reason})"
+        ) from error
 
 
 def _save(

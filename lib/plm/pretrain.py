@@ -16,7 +16,6 @@ Distribution and mixed precision are Hugging Face Accelerate's: the same script 
 
 import json
 import math
-import os
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -27,12 +26,11 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from accelerate import Accelerator
-from accelerate.state import AcceleratorState
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from plm.evaluate import modes, restore
+from plm.processes import accelerator, deaf
 from plm.run_files import StopRequest, load_state, only_one_run, remove_leftovers, restore_state, save_state
 from plm.run_log import Clock, Log, board, hours
 from plm.run_settings import FREE, SHAPE, Progress, Settings, check_same, decay_groups
@@ -86,17 +84,20 @@ class _Numbered(Dataset[Batch]):
         return self.batch(k)
 
 
-def pretrain(task: Task, folder: str | Path, settings: Settings, echo: Callable[[str], None] | None = None) -> Progress:
+def pretrain(
+    task: Task, folder: str | Path, settings: Settings, echo: Callable[[str], None] | None = None, held: bool = False
+) -> Progress:
     """Train until `settings.steps`, or go on where an earlier call in this `folder` was stopped or killed.
 
     The folder gets last.safetensors (everything, to go on), best.safetensors and model.safetensors (`task.save`, the best by
-    evaluation and the last), train.csv and eval.csv. `echo` is given a line of progress now and then.
+    evaluation and the last), train.csv and eval.csv. `echo` is given a line of progress now and then. `held`: the caller holds
+    `only_one_run(folder)` already.
     Ctrl-C or SIGTERM: the step is finished, the state saved, and the call returns. ValueError if the state in the folder is
     damaged or of another run: nothing is overwritten. FloatingPointError if the loss is no longer finite.
     """
     folder = Path(folder)
     run = Run(task, folder, settings, echo)
-    with only_one_run(folder, run.accelerator.is_main_process), StopRequest() as stop:
+    with only_one_run(folder, run.accelerator.is_main_process and not held), StopRequest() as stop:
         run.resume()
         return run.train(stop)
 
@@ -105,7 +106,7 @@ class Run:
     """A run: one task, one folder."""
 
     def __init__(self, task: Task, folder: Path, settings: Settings, echo: Callable[[str], None] | None = None):
-        self.accelerator = _accelerator(settings)
+        self.accelerator = accelerator(settings.precision, settings.cpu)
         self.settings = replace(settings, precision=self.accelerator.mixed_precision)
         self.task, self.folder, self.state_path = task, folder, folder / "last.safetensors"
         self.world, self.rank = self.accelerator.num_processes, self.accelerator.process_index
@@ -196,7 +197,7 @@ class Run:
         # A generator of its own: else the loader would draw from the one that dropout uses.
         loader = DataLoader(
             _Numbered(self.task), None, sampler=mine, num_workers=s.workers, generator=torch.Generator(),
-            pin_memory=self.accelerator.device.type == "cuda",
+            pin_memory=self.accelerator.device.type == "cuda", worker_init_fn=deaf,
         )  # fmt: skip
         stream = iter(loader)
         for _ in range(self.progress.step, s.steps):
@@ -218,8 +219,8 @@ class Run:
         norm = accelerator.clip_grad_norm_(self.task.model.parameters(), self.settings.clip or math.inf)
         if accelerator.scaler is None and not torch.isfinite(norm):  # in fp16 the scaler skips such a step
             raise FloatingPointError(
-                f"the gradient is {float(norm)} at step {step}: try a smaller lr, a longer warm-up or a smaller clip. "
-                f"The last good state is in {self.state_path}"
+                f"the gradient is {float(norm)} at step {step}: try a smaller lr, a longer warm-up or a smaller clip"
+                + f". The last good state is in {self.state_path}" * self.state_path.exists()
             )
         for group in self.optimizer.param_groups:
             group["lr"] = self.settings.rate(step)
@@ -280,18 +281,6 @@ class Run:
             if self.board is not None:
                 for key in row.keys() - {"step"}:
                     self.board.add_scalar(f"{name}/{key}", row[key], row["step"])
-
-
-def _accelerator(settings: Settings) -> Accelerator:
-    # Or a second run in one process could have no other precision or device.
-    AcceleratorState._reset_state(reset_partial_state=not torch.distributed.is_initialized())
-    # Accelerate forms a group of CPU processes only when it is told that they are to stay on the CPU.
-    cpu = settings.cpu or not torch.accelerator.is_available()
-    accelerator = Accelerator(mixed_precision=settings.precision, cpu=cpu)
-    wanted = int(os.environ.get("WORLD_SIZE", "1"))
-    if accelerator.num_processes != wanted:
-        raise ValueError(f"{wanted} processes were started, but they did not find each other; with cpu=True they may")
-    return accelerator
 
 
 def seed_of(*numbers: int) -> int:

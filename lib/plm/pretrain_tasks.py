@@ -179,7 +179,7 @@ class ElmoTask(RowTask):
             counts = self.counts(batch)
             for name, loss in self.losses(model, batch).items():
                 sums[name], n[name] = sums[name] + float(loss), n[name] + counts[name]
-        means = {name: sums[name] / n[name] for name in sums}
+        means = {name: sums[name] / max(1, n[name]) for name in sums}
         return {"loss": sum(means.values())} | {f"{name}_perplexity": float(np.exp(m)) for name, m in means.items()}
 
 
@@ -251,6 +251,13 @@ class ShardedBertTask(BertTask):
         super().__init__(model, make(shards[0]), dev, save, seed, text)
         self.make, self.shards, self.order, self.open = make, shards, Shuffled(len(shards), seed), (0, self.batches)
         self.stretch = max(1, len(shards[0].ids) // self.batches.tokens)
+
+    def identity(self) -> dict[str, Any]:
+        """And where the training text ends: what is held out is no part of it."""
+        return super().identity() | {
+            "shards": len(self.shards),
+            "last_shard": len(self.shards[len(self.shards) - 1].ids),
+        }
 
     def batch(self, k: int) -> Batch:
         """As BertTask's; all batches of one stretch come from one shard."""

@@ -21,6 +21,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from plm.files import share
+
 FORMAT = "plm run, version 1"
 
 
@@ -35,6 +37,7 @@ def replacing(path: Path) -> Iterator[Path]:
         yield temporary
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
+        share(temporary)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -75,16 +78,28 @@ def save_state(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, f
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     head = {"format": FORMAT, "checksum": _checksum(tensors), **facts}
     with replacing(path) as temporary:
-        save_file(tensors, temporary, metadata={"run": json.dumps(head, sort_keys=True)})
+        try:
+            save_file(tensors, temporary, metadata={"run": json.dumps(head, sort_keys=True)})
+        except SafetensorError as error:  # the disk is full, say
+            raise OSError(f"{path} could not be written ({error}); the one before was left as it is") from error
+
+
+def parse_head(metadata: dict[str, str] | None) -> dict[str, Any]:
+    """What `save_state` wrote into the header; nothing, if another wrote it."""
+    try:
+        head = json.loads((metadata or {}).get("run", "{}"))
+    except json.JSONDecodeError:
+        return {}
+    return head if isinstance(head, dict) else {}
 
 
 def load_state(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read (tensors, facts) of `save_state`. A truncated, altered or foreign file is refused with the reason."""
     try:
         with safe_open(path, framework="pt") as file:
-            head = json.loads((file.metadata() or {}).get("run", "{}"))
+            head = parse_head(file.metadata())
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-    except (SafetensorError, OSError, json.JSONDecodeError) as error:
+    except (SafetensorError, OSError) as error:
         raise ValueError(f"{path} is truncated or no safetensors file ({error}); it was left as it is") from error
     if head.get("format") != FORMAT:
         raise ValueError(f"{path} is not the state of a run: it was not written by plm.pretrain; it was left as it is")

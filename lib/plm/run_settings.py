@@ -38,6 +38,9 @@ class Settings:
     tensorboard: bool = False  # also write event files for TensorBoard
 
     def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if isinstance(value, float) and not math.isfinite(value) and name not in ("lr", "clip"):
+                raise ValueError(f"{name} must be a finite number, not {value}")
         for name in ("steps", "accumulate", "log_every", "evaluate_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
@@ -46,6 +49,12 @@ class Settings:
                 raise ValueError(f"{name} must be at least 0, not {getattr(self, name)}")
         if not 0 < self.lr < math.inf or not (self.clip is None or self.clip > 0):
             raise ValueError(f"lr and clip must be above 0; got {self.lr} and {self.clip}")
+        if not (0 <= self.beta1 < 1 and 0 <= self.beta2 < 1 and self.eps > 0):
+            raise ValueError(
+                f"beta1 and beta2 lie in 0 … 1, below 1, and eps above 0; got {self.beta1}, {self.beta2} and {self.eps}"
+            )
+        if self.seed >= 2**32:
+            raise ValueError(f"seed must be below 2 ** 32, not {self.seed}")
         if self.precision not in (None, "no", "bf16", "fp16"):
             raise ValueError(f'precision is "no", "bf16" or "fp16", not {self.precision!r}')
         self.rate(0)
@@ -110,10 +119,22 @@ def _plain(value: Any) -> Any:
     return json.loads(json.dumps(value))  # tuples as lists, as they come back from a file
 
 
-def _shown(old: Mapping[str, Any], new: Mapping[str, Any], name: str) -> str:
-    """Both values; of a dictionary only the entries that differ."""
-    a, b = old.get(name), new.get(name)
+def _shown(old: Any, new: Any, name: str) -> str:
+    """Both values; of dictionaries within dictionaries only the entries that differ."""
+    said = [
+        f"{key or 'it'} was {_brief(a)} and is now {_brief(b)}"
+        for key, a, b in _different(old.get(name), new.get(name))
+    ]
+    hashed = any(text.startswith("text was") for text in said)
+    return ", ".join(said) + " (a hash of what is in the text, its tokenizer, and how it is cut)" * hashed
+
+
+def _different(a: Any, b: Any, key: str = "") -> list[tuple[str, Any, Any]]:
     if isinstance(a, dict) and isinstance(b, dict):
-        keys = [key for key in sorted(a | b) if a.get(key) != b.get(key)]
-        return ", ".join(f"{key} was {a.get(key)!r} and is now {b.get(key)!r}" for key in keys)
-    return f"it was {a!r} and is now {b!r}"
+        return [found for name in sorted(a | b) for found in _different(a.get(name), b.get(name), name)]
+    return [(key, a, b)] if a != b else []
+
+
+def _brief(value: Any) -> str:
+    whole = isinstance(value, str) and len(value) == 64  # a SHA-256
+    return f"{value[:8]}…" if whole else repr(value)

@@ -236,7 +236,16 @@ def load_checkpoint(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]
             state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
     except (SafetensorError, OSError) as error:
         raise ValueError(f"{path} is not a whole safetensors file ({error}): fetch or make it again") from error
-    if config is None:
-        raise ValueError(f"{path} has no config in its metadata: it was not written by plm.train.save_checkpoint")
     small = (torch.float16, torch.bfloat16)
-    return {name: t.float() if t.dtype in small else t for name, t in state.items()}, json.loads(config)
+    return {name: t.float() if t.dtype in small else t for name, t in state.items()}, parse_config(path, config)
+
+
+def parse_config(path: str | Path, config: str | None) -> dict[str, Any]:
+    """The config that `save_checkpoint` put into a header; that of another program is refused."""
+    try:
+        parsed = json.loads(config) if config is not None else None
+    except json.JSONDecodeError:
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise ValueError(f"{path} has no config in its metadata: it was not written by plm.train.save_checkpoint")
+    return parsed
