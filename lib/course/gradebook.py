@@ -37,14 +37,17 @@ WORDS = {"right": "right", "partly": "partly right", "wrong": "not right yet", "
 def nbgrader(classroom: Path, *arguments: str) -> None:
     """Run an nbgrader command in the classroom; its messages are shown only when it fails."""
     command = [sys.executable, "-m", "nbgrader", *arguments]
-    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(LIBRARY), os.environ.get("PYTHONPATH", "")]), "PYTHONWARNINGS": "ignore"}
+    env = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(LIBRARY), os.environ.get("PYTHONPATH", "")]),
+        "PYTHONWARNINGS": "ignore",
+    }
     done = subprocess.run(command, cwd=classroom, env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if done.returncode:
         raise SystemExit(f"nbgrader {' '.join(arguments)} failed:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
 
 
 def release(assignment: Assignment, classroom: Path) -> Path:
-    """Write the source notebook, let nbgrader make the student's version, and return it. It holds no solution and no hidden test."""
+    """Write the source notebook, let nbgrader make the students' version, and return that: no solution, no hidden test."""
     classroom.mkdir(parents=True, exist_ok=True)
     write_atomically(classroom / "nbgrader_config.py", CONFIG)
     source = read_source(assignment)
@@ -96,7 +99,7 @@ def sentence(result: Result, question: str) -> str:
 
 
 def marked(assignment: Assignment, release_nb: NotebookNode, result: Result, folder: Path) -> NotebookNode:
-    """The released notebook with the student's answers in their places, and under each check its verdict. Their outputs are left out."""
+    """The released notebook with the student's answers in place, and a verdict under each check; without their outputs."""
     nb = nbformat.from_dict(json.loads(json.dumps(release_nb)))
     theirs = None
     if result["file"]:
@@ -155,15 +158,23 @@ def marks(assignment: Assignment, classroom: Path) -> tuple[Path, Path]:
                 except MissingEntry:
                     scores[item] = 0.0
             total = round(sum(scores.values()), 2)
-            row = {"student": result["student"], "status": result["status"], "score": total, "max_score": assignment.points}
+            row = {
+                "student": result["student"],
+                "status": result["status"],
+                "score": total,
+                "max_score": assignment.points,
+            }
             row |= {"waits_for_marking": " ".join(waiting), "same_answers_as": " ".join(result.get("same_as", []))}
             states = {f"{q}_status": v["status"] for q, v in result["questions"].items()}
-            rows.append(row | scores | {f"{q.id}_status": states.get(q.id, result["status"]) for q in assignment.questions})
+            rows.append(
+                row | scores | {f"{q.id}_status": states.get(q.id, result["status"]) for q in assignment.questions}
+            )
             comment = "; ".join(f"{q.title}: {sentence(result, q.id)}" for q in assignment.questions)
             short.append({"student": result["student"], "grade": total, "comment": f"{result['status']}. {comment}"})
     target = classroom / "marks"
     return tuple(  # type: ignore[return-value]
-        write_atomically(target / f"{assignment.name}{end}.csv", table(content)) for end, content in (("", rows), ("-lms", short))
+        write_atomically(target / f"{assignment.name}{end}.csv", table(content))
+        for end, content in (("", rows), ("-lms", short))
     )
 
 

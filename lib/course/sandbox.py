@@ -60,6 +60,12 @@ class Request:
     tensors: bool = False
     limits: Limits = field(default_factory=Limits)
 
+    def encoded(self) -> bytes:
+        """What the runner reads."""
+        limits = {k: v for k, v in vars(self.limits).items() if k != "wall"}
+        body = {"cells": self.cells, "calls": self.calls, "drivers": self.drivers, "without": list(self.without)}
+        return encode(body | {"tensors": self.tensors, "limits": limits})
+
 
 @dataclass
 class Outcome:
@@ -78,16 +84,8 @@ class NoIsolationError(RuntimeError):
 def run(request: Request, kind: str = "auto") -> Outcome:
     """Run it once, under the given kind of isolation (`auto`: the first that works here)."""
     kind = choose(kind)
-    body = {
-        "cells": request.cells,
-        "calls": request.calls,
-        "drivers": request.drivers,
-        "without": list(request.without),
-        "tensors": request.tensors,
-        "limits": {k: v for k, v in vars(request.limits).items() if k != "wall"},
-    }
     command = command_for(kind, [str(LIBRARY / "plm"), *request.reads], masked(request.without))
-    return _watch(command, encode(body), request.limits)
+    return _watch(command, request.encoded(), request.limits)
 
 
 def choose(kind: str) -> str:
@@ -110,9 +108,8 @@ def works(kind: str) -> bool:
         return False
     if kind not in KINDS or not sys.platform.startswith("linux"):
         return False
-    limits = Limits()
-    body = {"cells": [], "calls": [], "drivers": "", "without": [], "tensors": False, "limits": vars(limits) | {"wall": 0}}
-    return _watch(command_for(kind, [], []), encode(body), limits).ended == "done"
+    request = Request([], [])
+    return _watch(command_for(kind, [], []), request.encoded(), request.limits).ended == "done"
 
 
 def masked(names: tuple[str, ...]) -> list[str]:
