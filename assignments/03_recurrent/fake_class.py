@@ -34,7 +34,7 @@ FAKES = [
     Fake(
         "mask-by-product",
         {"q2": 11, **NO_TRAINING},
-        "Multiplies with a mask of zeros and ones in place of choosing. It is right for every number, and NaN is none: 0 · NaN is NaN.",
+        "Multiplies with a mask of zeros and ones in place of choosing. Right for every number, but 0 · NaN is NaN.",
         answers=UNANSWERED,
         edits={
             "q2": (
@@ -93,7 +93,7 @@ FAKES = [
     Fake(
         "climbs",
         {"q6": 0},
-        "Adds the gradient in place of taking it away: the loss grows, and the guesses are worse than the most frequent language.",
+        "Adds the gradient in place of taking it away: the loss grows.",
         edits={
             "q6": (
                 "model[k] = model[k] - step_size",

@@ -13,8 +13,9 @@ from typing import Any
 
 from course.notebook import read_source, reference_names
 from course.questions import Assignment, draw_cases
-from course.sandbox import LIBRARY, choose
+from course.sandbox import choose
 from course.submission import key_of, pack_cases
+from course.surroundings import LIBRARY
 from plm.files import write_atomically
 
 Result = dict[str, Any]

@@ -17,7 +17,7 @@ from nbformat import NotebookNode
 from course.batch import Result, grading_folder, read_result
 from course.notebook import read_source, read_submission, released, sort_cells
 from course.questions import Assignment
-from course.sandbox import LIBRARY
+from course.surroundings import LIBRARY
 from plm.files import write_atomically
 
 CONFIG = """# Made by `make release`. nbgrader reads it when it is started in this folder.
@@ -73,7 +73,7 @@ def record(assignment: Assignment, results: list[Result], submissions: dict[str,
             student = result["student"]
             book.update_or_create_student(student)
             book.update_or_create_submission(assignment.name, student)
-            for item in [*assignment.questions, *assignment.written]:
+            for item in assignment.items:
                 grade = book.find_grade(item.id, assignment.name, assignment.name, student)
                 state = result["written"].get(item.id, "missing")
                 if item.id in result["questions"]:
@@ -145,7 +145,7 @@ def marks(assignment: Assignment, classroom: Path) -> tuple[Path, Path]:
 
     folder = grading_folder(classroom, assignment) / "results"
     results = [r for p in sorted(folder.glob("*.json")) if (r := read_result(p)) is not None]
-    ids = [item.id for item in [*assignment.questions, *assignment.written]]
+    ids = [item.id for item in assignment.items]
     rows, short = [], []
     with Gradebook(f"sqlite:///{(classroom / 'gradebook.db').resolve()}") as book:
         for result in results:

@@ -146,7 +146,9 @@ def _judge_part(part: Part, drawn: list[Case], answers: list[Any], ending: str) 
         if frame is None:
             return 0.0, "not reached" if ending else "no value came back", True
         if "value" not in frame:
-            return 0.0, f"{explained(frame.get('error'))}. {part.hint}", True
+            error = frame.get("error")
+            known = isinstance(error, dict) and error.get("type") in REASONS  # then the hint is beside the point
+            return 0.0, explained(error) + ("." if known else f". {part.hint}"), True
         try:
             verdict = part.judge(frame["value"], one)
         except Exception:  # values that no honest answer has; an error of the judge's own shows in the fake class

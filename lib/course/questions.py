@@ -125,9 +125,14 @@ class Assignment:
     drivers: str
 
     @property
+    def items(self) -> list[Question | Written]:
+        """Everything that has points, in the order of the tables."""
+        return [*self.questions, *self.written]
+
+    @property
     def points(self) -> float:
         """What everything is worth."""
-        return sum(item.points for item in [*self.questions, *self.written])
+        return sum(item.points for item in self.items)
 
     def question(self, name: str) -> Question:
         """The question with this id."""
@@ -161,7 +166,8 @@ def load_module(path: Path) -> ModuleType:
     """A Python file of an assignment's folder, as a module of its own."""
     name = f"{path.parent.name}.{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec and spec.loader
+    assert spec is not None
+    assert spec.loader is not None
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
