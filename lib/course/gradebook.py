@@ -4,17 +4,19 @@ Only the step between collecting and the gradebook is ours: nbgrader would run a
 """
 
 import csv
+import io
 import json
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
 import nbformat
 from nbformat import NotebookNode
 
-from course.batch import Result, grading_folder, read_result
+from course.batch import Result, grading_folder, mark_copies, read_result
 from course.notebook import read_source, read_submission, released, sort_cells
 from course.questions import Assignment
 from course.surroundings import LIBRARY
@@ -31,6 +33,7 @@ c.HTMLExporter.sanitize_html = True  # what students write is shown to others
 """
 # nbgrader starts `alembic` by its bare name, so the environment's programs have to be on the path.
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
 WORDS = {"right": "right", "partly": "partly right", "wrong": "not right yet", "untouched": "not answered"}
 
 
@@ -65,10 +68,8 @@ def record(assignment: Assignment, results: list[Result], submissions: dict[str,
 
     Scores that a person has given are kept; what waits for a person is flagged, but not where nothing was written.
     """
-    from nbgrader.api import Gradebook
-
     release_nb = released(read_source(assignment))
-    with Gradebook(f"sqlite:///{(classroom / 'gradebook.db').resolve()}") as book:
+    with open_gradebook(classroom) as book:
         for result in results:
             student = result["student"]
             book.update_or_create_student(student)
@@ -141,51 +142,46 @@ def report(verdict: dict[str, Any] | None, status: str) -> str:
 
 def marks(assignment: Assignment, classroom: Path) -> tuple[Path, Path]:
     """Write `marks/ASSIGNMENT.csv` (everything) and `marks/ASSIGNMENT-lms.csv` (student, grade, comment, for an import)."""
-    from nbgrader.api import Gradebook, MissingEntry
-
     folder = grading_folder(classroom, assignment) / "results"
-    results = [r for p in sorted(folder.glob("*.json")) if (r := read_result(p)) is not None]
-    ids = [item.id for item in assignment.items]
+    results = mark_copies([r for p in sorted(folder.glob("*.json")) if (r := read_result(p)) is not None])
     rows, short = [], []
-    with Gradebook(f"sqlite:///{(classroom / 'gradebook.db').resolve()}") as book:
+    with open_gradebook(classroom) as book:
         for result in results:
             scores, waiting = {}, []
-            for item in ids:
-                try:
-                    grade = book.find_grade(item, assignment.name, assignment.name, result["student"])
-                    scores[item] = grade.score
-                    waiting += [item] if grade.needs_manual_grade else []
-                except MissingEntry:
-                    scores[item] = 0.0
+            for item in assignment.items:
+                grade = book.find_grade(item.id, assignment.name, assignment.name, result["student"])
+                scores[item.id] = grade.score
+                waiting += [item.id] if grade.needs_manual_grade else []
             total = round(sum(scores.values()), 2)
-            row = {
-                "student": result["student"],
-                "status": result["status"],
-                "score": total,
-                "max_score": assignment.points,
-            }
-            row |= {"waits_for_marking": " ".join(waiting), "same_answers_as": " ".join(result.get("same_as", []))}
-            states = {f"{q}_status": v["status"] for q, v in result["questions"].items()}
-            rows.append(
-                row | scores | {f"{q.id}_status": states.get(q.id, result["status"]) for q in assignment.questions}
-            )
-            comment = "; ".join(f"{q.title}: {sentence(result, q.id)}" for q in assignment.questions)
-            short.append({"student": result["student"], "grade": total, "comment": f"{result['status']}. {comment}"})
+            row = {"student": result["student"], "status": result["status"], "score": total}
+            row |= {"max_score": assignment.points, "waits_for_marking": " ".join(waiting)}
+            row |= {"same_answers_as": " ".join(result["same_as"])} | scores
+            for question in assignment.questions:
+                row[f"{question.id}_status"] = result["questions"].get(question.id, result)["status"]
+            rows.append(row)
+            lines = [f"{q.title}: {sentence(result, q.id)}" for q in assignment.questions if result["questions"]]
+            comment = "\n".join([f"Status: {result['status']}.", *result["notes"], *lines])
+            short.append({"student": result["student"], "grade": total, "comment": comment})
     target = classroom / "marks"
-    return tuple(  # type: ignore[return-value]
-        write_atomically(target / f"{assignment.name}{end}.csv", table(content))
-        for end, content in (("", rows), ("-lms", short))
-    )
+    everything = write_atomically(target / f"{assignment.name}.csv", table(rows))
+    return everything, write_atomically(target / f"{assignment.name}-lms.csv", table(short))
+
+
+def open_gradebook(classroom: Path) -> Any:
+    """nbgrader's gradebook of this classroom."""
+    from nbgrader.api import Gradebook
+
+    warnings.filterwarnings("ignore", module="nbgrader")  # its queries and SQLAlchemy 2
+    return Gradebook(f"sqlite:///{(classroom / 'gradebook.db').resolve()}")
 
 
 def table(rows: list[dict[str, Any]]) -> str:
     """CSV text. A cell that a spreadsheet would take for a formula gets an apostrophe."""
-    import io
-
     out = io.StringIO(newline="")
     if rows:
         writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         for row in rows:
-            writer.writerow({k: f"'{v}" if isinstance(v, str) and v[:1] in "=+-@\t\r" else v for k, v in row.items()})
+            risky = {k: f"'{v}" for k, v in row.items() if isinstance(v, str) and v.startswith(FORMULA)}
+            writer.writerow(row | risky)
     return out.getvalue()
