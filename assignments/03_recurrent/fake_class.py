@@ -34,7 +34,7 @@ FAKES = [
     Fake(
         "mask-by-product",
         {"q2": 11, **NO_TRAINING},
-        "Multiplies with a mask of zeros and ones in place of choosing. It is right for every number, and NaN is none: 0 · NaN is NaN.",
+        "Multiplies with a mask of zeros and ones in place of choosing. Right for every number, but 0 · NaN is NaN.",
         answers=UNANSWERED,
         edits={
             "q2": (
@@ -52,7 +52,12 @@ FAKES = [
         {"q2": 5, **NO_TRAINING},
         "Goes on through the padding and hides only the outputs: the states are those of a sentence with noise behind it.",
         answers=UNANSWERED,
-        edits={"q2": ("h, c = np.where(valid, new_h, h), np.where(valid, new_c, c)", "h, c = new_h, new_c")},
+        edits={
+            "q2": (
+                "h, c = np.where(valid, new_h, h), np.where(valid, new_c, c)",
+                "h, c = new_h, new_c",
+            )
+        },
     ),
     Fake(
         "timid-weights",
@@ -63,7 +68,7 @@ FAKES = [
             "q3": "def parity():\n"
             "    x = np.array([[12.0, 0], [-14, 0], [0, 0], [0, 12]])\n"
             "    b = np.array([-6.0, 7, 6, -6])\n"
-            "    return {'x': x, 'h': np.zeros((4, 1)), 'b': b, 'peep': np.array([[-12.0], [0], [0]])}"
+            "    return {'x': x, 'h': np.zeros((4, 1)), 'b': b, 'peep': np.array([[-12.0], [0], [0]])}",
         },
     ),
     Fake(
@@ -78,12 +83,22 @@ FAKES = [
         {"q5": 6, **NO_TRAINING},
         "Lets the gradient walk back through the padding, as if every sentence were as long as the longest.",
         answers=UNANSWERED,
-        edits={"q5": ("dh = np.where(valid, dh + d_outputs[:, t], 0)", "dh = dh + d_outputs[:, t]")},
+        edits={
+            "q5": (
+                "dh = np.where(valid, dh + d_outputs[:, t], 0)",
+                "dh = dh + d_outputs[:, t]",
+            )
+        },
     ),
     Fake(
         "climbs",
         {"q6": 0},
-        "Adds the gradient in place of taking it away: the loss grows, and the guesses are worse than the most frequent language.",
-        edits={"q6": ("model[k] = model[k] - step_size", "model[k] = model[k] + step_size")},
+        "Adds the gradient in place of taking it away: the loss grows.",
+        edits={
+            "q6": (
+                "model[k] = model[k] - step_size",
+                "model[k] = model[k] + step_size",
+            )
+        },
     ),
 ]

@@ -1,4 +1,4 @@
-"""The course's commands: release, grade, feedback, marks, check. `make` calls them; see assignments/AUTHORING.md and the guides."""
+"""The course's commands: release, grade, feedback, marks, check. `make` calls them; assignments/AUTHORING.md tells more."""
 
 import argparse
 import shutil
@@ -22,7 +22,9 @@ def do_grade(assignment: Assignment, options: argparse.Namespace) -> None:
     """Grade, and put the marks where nbgrader and the teacher find them."""
     classroom, submissions = options.classroom, options.submissions or options.classroom / "submitted"
     if not submissions.is_dir():
-        raise SystemExit(f"there is no folder {submissions}: SUBMISSIONS is a folder that holds one folder for each student")
+        raise SystemExit(
+            f"there is no folder {submissions}: SUBMISSIONS is a folder that holds one folder for each student"
+        )
     if not (classroom / "release" / assignment.name).is_dir():
         release(assignment, classroom)
     names = roster(classroom)
@@ -48,7 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("command", choices=["release", "grade", "feedback", "marks", "check"])
     parser.add_argument("assignment", nargs="*", help="beginnings of names, such as 03; all when left out")
     parser.add_argument("--classroom", type=Path, default=Path("classroom"))
-    parser.add_argument("--submissions", type=Path, help="a folder with one folder for each student; default: CLASSROOM/submitted")
+    parser.add_argument("--submissions", type=Path, help="holds one folder for each student")
     parser.add_argument("--isolation", default="auto", choices=["auto", "bwrap", "namespaces", "limits"])
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--patience", type=float, default=1.0, help="waiting time on a busy machine, as a factor")

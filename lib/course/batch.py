@@ -13,8 +13,9 @@ from typing import Any
 
 from course.notebook import read_source, reference_names
 from course.questions import Assignment, draw_cases
-from course.sandbox import LIBRARY, choose
+from course.sandbox import choose
 from course.submission import key_of, pack_cases
+from course.surroundings import LIBRARY
 from plm.files import write_atomically
 
 Result = dict[str, Any]
@@ -43,7 +44,7 @@ def prepare(folder: Path, assignment: Assignment, fresh: bool) -> str:
 
 
 def students(submissions: Path, assignment: Assignment, roster: list[str]) -> dict[str, Path]:
-    """Each student's folder: SUBMISSIONS/STUDENT/ASSIGNMENT if there is one, else SUBMISSIONS/STUDENT. A student of the roster may have none."""
+    """Each student's folder: SUBMISSIONS/STUDENT/ASSIGNMENT if there is one, else SUBMISSIONS/STUDENT, be it there or not."""
     found = {p.name: p for p in sorted(submissions.iterdir()) if p.is_dir() and not p.name.startswith(".")}
     for name in [*found, *roster]:
         inner = submissions / name / assignment.name
@@ -85,9 +86,26 @@ def grade_class(
         result = read_result(out)
         if result is None:  # the grader itself failed; nothing is said about the student
             last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-            result = {"assignment": assignment.name, "student": student, "status": "grader error", "notes": [], "key": ""}
-            result |= {"questions": {}, "written": {}, "fingerprint": "", "file": "", "score": 0, "points": 0, "error": last}
-        say(f"  {student}: {result['status']}, {result['score']:g}" + (f" ({result['error']})" if "error" in result else ""))
+            result = {
+                "assignment": assignment.name,
+                "student": student,
+                "status": "grader error",
+                "notes": [],
+                "key": "",
+            }
+            result |= {
+                "questions": {},
+                "written": {},
+                "fingerprint": "",
+                "file": "",
+                "score": 0,
+                "points": 0,
+                "error": last,
+            }
+        say(
+            f"  {student}: {result['status']}, {result['score']:g}"
+            + (f" ({result['error']})" if "error" in result else "")
+        )
         return result
 
     with ThreadPoolExecutor(jobs) as pool:

@@ -42,7 +42,7 @@ HOSTILE: dict[str, tuple[str, str]] = {
     "returns-code": ("return lambda: 1", "error"),
     "returns-objects": ("import numpy\nreturn numpy.array([lambda: 1], dtype=object)", "error"),
     "reads-what-it-was-given": ("return In[-1]", "error"),
-    "forges": ("import os\nos.write(3, b'right' * 100)\nos._exit(0)", "unreadable"),
+    "forges": ("import os\nos.write(3, b'\\x05' + bytes(7) + b'right')\nos._exit(0)", "unreadable"),
     "kills": ("import os, signal\nos.kill(-1, signal.SIGKILL)\nos.kill(os.getppid(), signal.SIGKILL)", "error"),
 }
 # Code before the function, which then answers nothing: what a shared interpreter would fall for.
@@ -55,7 +55,7 @@ HOSTILE_CELLS: dict[str, tuple[str, str]] = {
     "patches": (
         "import builtins, numpy\nnumpy.allclose = numpy.array_equal = numpy.isclose = lambda *a, **k: True\n"
         "builtins.all = builtins.any = builtins.isinstance = lambda *a: True",
-        "wrong",
+        "died",
     ),
     "shadows": ("score = points = 100\nprint = exec = len = None", "wrong"),
     "ends-python-at-once": ("import os\nos._exit(1)", "died"),
@@ -112,17 +112,23 @@ def usual(assignment: Assignment) -> list[Fake]:
 def hostile(assignment: Assignment, source: NotebookNode) -> list[Fake]:
     """Submissions that want to break or to cheat the grader, in the first question; the other quick ones are right."""
     first = assignment.questions[0].id
-    solution = next(c.source for c in source.cells if c.metadata.get("nbgrader", {}).get("grade_id") == f"{first}-answer")
+    solution = next(
+        c.source for c in source.cells if c.metadata.get("nbgrader", {}).get("grade_id") == f"{first}-answer"
+    )
     found = re.search(r"^def (\w+)", solution, re.MULTILINE)
     assert found, f"the answer of {first} defines no function"
     name, fakes = found[1], []
     slow = {q.id: "" for q in assignment.questions if q.cpu > QUICK}
     for kind, (body, state) in HOSTILE.items():
         code = f"def {name}(*args, **kwargs):\n" + indent(body.replace("{name}", name), "    ")
-        fakes.append(Fake(kind, {**dict.fromkeys(slow, 0), first: 0}, answers={**slow, first: code}, states={first: state}))
+        fakes.append(
+            Fake(kind, {**dict.fromkeys(slow, 0), first: 0}, answers={**slow, first: code}, states={first: state})
+        )
     for kind, (before, state) in HOSTILE_CELLS.items():
         code = f"def {name}(*args, **kwargs):\n    return None\n\n{before}"
-        fakes.append(Fake(kind, {**dict.fromkeys(slow, 0), first: 0}, answers={**slow, first: code}, states={first: state}))
+        fakes.append(
+            Fake(kind, {**dict.fromkeys(slow, 0), first: 0}, answers={**slow, first: code}, states={first: state})
+        )
     return fakes
 
 
@@ -135,7 +141,9 @@ def broken(assignment: Assignment, source: NotebookNode, folder: Path) -> dict[s
     usual_name = f"{assignment.name}.ipynb"
     expected: dict[str, Fake] = {}
 
-    def hand_in(name: str, marks: dict[str, float], text: str | NotebookNode | None, file: str = usual_name, **more: object) -> Path:
+    def hand_in(
+        name: str, marks: dict[str, float], text: str | NotebookNode | None, file: str = usual_name, **more: object
+    ) -> Path:
         path = folder / name / file
         path.parent.mkdir(parents=True, exist_ok=True)
         if text is not None:
@@ -167,7 +175,9 @@ def broken(assignment: Assignment, source: NotebookNode, folder: Path) -> dict[s
     hand_in("deleted-answer", {**less, first: 0}, nb, states={first: "no answer cell"})
     nb, cells = altered()
     wrong = nbformat.from_dict(json.loads(json.dumps(cells[f"{first}-answer"])))
-    wrong.source = re.sub(r"(?m)^(def \w+\().*$", r"\1*_, **__): return 'wrong'\n\ndef unused():", wrong.source, count=1)
+    wrong.source = re.sub(
+        r"(?m)^(def \w+\().*$", r"\1*_, **__): return 'wrong'\n\ndef unused():", wrong.source, count=1
+    )
     nb.cells.insert(nb.cells.index(cells[f"{first}-answer"]), wrong)
     hand_in("answer-twice-right-last", less, nb)
     nb = nbformat.from_dict(json.loads(json.dumps(nb)))
@@ -199,16 +209,24 @@ def compare(assignment: Assignment, fakes: list[Fake], results: list[Result]) ->
     for fake in fakes:
         result = by_name[fake.name]
         if result["status"] != fake.status:
-            faults.append(f"{fake.name}: status {result['status']!r}, declared is {fake.status!r} ({result.get('error', '')})")
+            faults.append(
+                f"{fake.name}: status {result['status']!r}, declared is {fake.status!r} ({result.get('error', '')})"
+            )
         for question in assignment.questions:
-            verdict = result["questions"].get(question.id, {"score": 0, "status": result["status"], "marks": [], "note": ""})
+            verdict = result["questions"].get(
+                question.id, {"score": 0, "status": result["status"], "marks": [], "note": ""}
+            )
             want = fake.marks.get(question.id, question.points)
             if verdict["score"] != want:
                 lines = [f"{m['title']}: {m['score']:g} of {m['points']:g} {m['note']}" for m in verdict["marks"]]
-                faults.append(f"{fake.name}, {question.id}: {verdict['score']:g} points, declared are {want:g}. {verdict['note']} {lines}")
+                faults.append(
+                    f"{fake.name}, {question.id}: {verdict['score']:g} points, not {want:g}. {verdict['note']} {lines}"
+                )
             state = fake.states.get(question.id, verdict["status"])
             if verdict["status"] != state:
-                faults.append(f"{fake.name}, {question.id}: status {verdict['status']!r}, declared is {state!r}. {verdict['note']}")
+                faults.append(
+                    f"{fake.name}, {question.id}: status {verdict['status']!r}, not {state!r}. {verdict['note']}"
+                )
     return faults
 
 

@@ -4,20 +4,22 @@ Only the step between collecting and the gradebook is ours: nbgrader would run a
 """
 
 import csv
+import io
 import json
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
 import nbformat
 from nbformat import NotebookNode
 
-from course.batch import Result, grading_folder, read_result
+from course.batch import Result, grading_folder, mark_copies, read_result
 from course.notebook import read_source, read_submission, released, sort_cells
 from course.questions import Assignment
-from course.sandbox import LIBRARY
+from course.surroundings import LIBRARY
 from plm.files import write_atomically
 
 CONFIG = """# Made by `make release`. nbgrader reads it when it is started in this folder.
@@ -31,20 +33,24 @@ c.HTMLExporter.sanitize_html = True  # what students write is shown to others
 """
 # nbgrader starts `alembic` by its bare name, so the environment's programs have to be on the path.
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
 WORDS = {"right": "right", "partly": "partly right", "wrong": "not right yet", "untouched": "not answered"}
 
 
 def nbgrader(classroom: Path, *arguments: str) -> None:
     """Run an nbgrader command in the classroom; its messages are shown only when it fails."""
     command = [sys.executable, "-m", "nbgrader", *arguments]
-    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(LIBRARY), os.environ.get("PYTHONPATH", "")]), "PYTHONWARNINGS": "ignore"}
+    env = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(LIBRARY), os.environ.get("PYTHONPATH", "")]),
+        "PYTHONWARNINGS": "ignore",
+    }
     done = subprocess.run(command, cwd=classroom, env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if done.returncode:
         raise SystemExit(f"nbgrader {' '.join(arguments)} failed:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
 
 
 def release(assignment: Assignment, classroom: Path) -> Path:
-    """Write the source notebook, let nbgrader make the student's version, and return it. It holds no solution and no hidden test."""
+    """Write the source notebook, let nbgrader make the students' version, and return that: no solution, no hidden test."""
     classroom.mkdir(parents=True, exist_ok=True)
     write_atomically(classroom / "nbgrader_config.py", CONFIG)
     source = read_source(assignment)
@@ -62,15 +68,13 @@ def record(assignment: Assignment, results: list[Result], submissions: dict[str,
 
     Scores that a person has given are kept; what waits for a person is flagged, but not where nothing was written.
     """
-    from nbgrader.api import Gradebook
-
     release_nb = released(read_source(assignment))
-    with Gradebook(f"sqlite:///{(classroom / 'gradebook.db').resolve()}") as book:
+    with open_gradebook(classroom) as book:
         for result in results:
             student = result["student"]
             book.update_or_create_student(student)
             book.update_or_create_submission(assignment.name, student)
-            for item in [*assignment.questions, *assignment.written]:
+            for item in assignment.items:
                 grade = book.find_grade(item.id, assignment.name, assignment.name, student)
                 state = result["written"].get(item.id, "missing")
                 if item.id in result["questions"]:
@@ -96,7 +100,7 @@ def sentence(result: Result, question: str) -> str:
 
 
 def marked(assignment: Assignment, release_nb: NotebookNode, result: Result, folder: Path) -> NotebookNode:
-    """The released notebook with the student's answers in their places, and under each check its verdict. Their outputs are left out."""
+    """The released notebook with the student's answers in place, and a verdict under each check; without their outputs."""
     nb = nbformat.from_dict(json.loads(json.dumps(release_nb)))
     theirs = None
     if result["file"]:
@@ -138,43 +142,46 @@ def report(verdict: dict[str, Any] | None, status: str) -> str:
 
 def marks(assignment: Assignment, classroom: Path) -> tuple[Path, Path]:
     """Write `marks/ASSIGNMENT.csv` (everything) and `marks/ASSIGNMENT-lms.csv` (student, grade, comment, for an import)."""
-    from nbgrader.api import Gradebook, MissingEntry
-
     folder = grading_folder(classroom, assignment) / "results"
-    results = [r for p in sorted(folder.glob("*.json")) if (r := read_result(p)) is not None]
-    ids = [item.id for item in [*assignment.questions, *assignment.written]]
+    results = mark_copies([r for p in sorted(folder.glob("*.json")) if (r := read_result(p)) is not None])
     rows, short = [], []
-    with Gradebook(f"sqlite:///{(classroom / 'gradebook.db').resolve()}") as book:
+    with open_gradebook(classroom) as book:
         for result in results:
             scores, waiting = {}, []
-            for item in ids:
-                try:
-                    grade = book.find_grade(item, assignment.name, assignment.name, result["student"])
-                    scores[item] = grade.score
-                    waiting += [item] if grade.needs_manual_grade else []
-                except MissingEntry:
-                    scores[item] = 0.0
+            for item in assignment.items:
+                grade = book.find_grade(item.id, assignment.name, assignment.name, result["student"])
+                scores[item.id] = grade.score
+                waiting += [item.id] if grade.needs_manual_grade else []
             total = round(sum(scores.values()), 2)
-            row = {"student": result["student"], "status": result["status"], "score": total, "max_score": assignment.points}
-            row |= {"waits_for_marking": " ".join(waiting), "same_answers_as": " ".join(result.get("same_as", []))}
-            states = {f"{q}_status": v["status"] for q, v in result["questions"].items()}
-            rows.append(row | scores | {f"{q.id}_status": states.get(q.id, result["status"]) for q in assignment.questions})
-            comment = "; ".join(f"{q.title}: {sentence(result, q.id)}" for q in assignment.questions)
-            short.append({"student": result["student"], "grade": total, "comment": f"{result['status']}. {comment}"})
+            row = {"student": result["student"], "status": result["status"], "score": total}
+            row |= {"max_score": assignment.points, "waits_for_marking": " ".join(waiting)}
+            row |= {"same_answers_as": " ".join(result["same_as"])} | scores
+            for question in assignment.questions:
+                row[f"{question.id}_status"] = result["questions"].get(question.id, result)["status"]
+            rows.append(row)
+            lines = [f"{q.title}: {sentence(result, q.id)}" for q in assignment.questions if result["questions"]]
+            comment = "\n".join([f"Status: {result['status']}.", *result["notes"], *lines])
+            short.append({"student": result["student"], "grade": total, "comment": comment})
     target = classroom / "marks"
-    return tuple(  # type: ignore[return-value]
-        write_atomically(target / f"{assignment.name}{end}.csv", table(content)) for end, content in (("", rows), ("-lms", short))
-    )
+    everything = write_atomically(target / f"{assignment.name}.csv", table(rows))
+    return everything, write_atomically(target / f"{assignment.name}-lms.csv", table(short))
+
+
+def open_gradebook(classroom: Path) -> Any:
+    """nbgrader's gradebook of this classroom."""
+    from nbgrader.api import Gradebook
+
+    warnings.filterwarnings("ignore", module="nbgrader")  # its queries and SQLAlchemy 2
+    return Gradebook(f"sqlite:///{(classroom / 'gradebook.db').resolve()}")
 
 
 def table(rows: list[dict[str, Any]]) -> str:
     """CSV text. A cell that a spreadsheet would take for a formula gets an apostrophe."""
-    import io
-
     out = io.StringIO(newline="")
     if rows:
         writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         for row in rows:
-            writer.writerow({k: f"'{v}" if isinstance(v, str) and v[:1] in "=+-@\t\r" else v for k, v in row.items()})
+            risky = {k: f"'{v}" for k, v in row.items() if isinstance(v, str) and v.startswith(FORMULA)}
+            writer.writerow(row | risky)
     return out.getvalue()

@@ -1,4 +1,4 @@
-"""From what came out of a student's process to marks and reasons. Nothing of the student is executed here: only data is compared."""
+"""From what came out of a student's process to marks and reasons. No student code runs here: data is compared."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -52,15 +52,25 @@ class Verdict:
 
 
 def grade_question(
-    assignment: Assignment, question: Question, found: Submitted, stub: str, cases: list[list[Case]], kind: str, patience: float = 1
+    assignment: Assignment,
+    question: Question,
+    found: Submitted,
+    stub: str,
+    cases: list[list[Case]],
+    kind: str,
+    patience: float = 1,
 ) -> Verdict:
     """Run the student's cells and the hidden calls of one question, and judge what came back."""
     if question.id not in found.answers:
-        return _nothing(question, "no answer cell", "The answer cell is not in the notebook, or is no code cell any more.")
+        return _nothing(
+            question, "no answer cell", "The answer cell is not in the notebook, or is no code cell any more."
+        )
     if squeeze(found.answers[question.id]) == squeeze(stub):
         return _nothing(question, "untouched", "Not answered.")
     outcome, cells, skipped = _run(assignment, question, found, cases, kind, patience)
-    notes = [f"The cells of {name}, which this question builds on, end the process; they were left out." for name in skipped]
+    notes = [
+        f"The cells of {name}, which this question builds on, end the process; they were left out." for name in skipped
+    ]
     return _verdict(question, outcome, cells, cases, notes)
 
 
@@ -73,9 +83,7 @@ def _run(
 ) -> tuple[Outcome, list[dict[str, str]], list[str]]:
     """Run it; where a cell of a question that this one builds on ends the process, once more without that question's cells."""
     skipped: list[str] = []
-    calls = [
-        {"name": part.call, "inputs": one.inputs} for part, drawn in zip(question.parts, cases) for one in drawn
-    ]
+    calls = [{"name": part.call, "inputs": one.inputs} for part, drawn in zip(question.parts, cases) for one in drawn]
     while True:
         sections = ["setup", *(n for n in question.needs if n not in skipped), question.id]
         cells = [cell | {"section": s} for s in sections for cell in found.cells.get(s, [])]
@@ -105,7 +113,9 @@ def _verdict(
     if outcome.ended != "done":
         ending = ENDINGS[outcome.ended].format(cpu=question.cpu, detail=outcome.detail)
     results = {f["call"]: f for f in reversed(outcome.frames) if type(f.get("call")) is int}
-    errors = {f["cell"]: f["error"] for f in outcome.frames if type(f.get("cell")) is int and isinstance(f.get("error"), dict)}
+    errors = {
+        f["cell"]: f["error"] for f in outcome.frames if type(f.get("cell")) is int and isinstance(f.get("error"), dict)
+    }
     for k, error in errors.items():
         if k in range(len(cells)) and cells[k]["kind"] != "given":
             notes.append(f"A cell of {cells[k]['section']} stops with an error: {explained(error)}.")
@@ -125,7 +135,8 @@ def _verdict(
         status = "error"
     else:
         status = "partly" if score else "wrong"
-    return Verdict(status, score, question.points, marks, "\n".join([*([ending] if ending else []), *notes]), round(outcome.seconds, 2))
+    notes = [ending, *notes] if ending else notes
+    return Verdict(status, score, question.points, marks, "\n".join(notes), round(outcome.seconds, 2))
 
 
 def _judge_part(part: Part, drawn: list[Case], answers: list[Any], ending: str) -> tuple[float, str, bool]:
@@ -135,7 +146,9 @@ def _judge_part(part: Part, drawn: list[Case], answers: list[Any], ending: str) 
         if frame is None:
             return 0.0, "not reached" if ending else "no value came back", True
         if "value" not in frame:
-            return 0.0, f"{explained(frame.get('error'))}. {part.hint}", True
+            error = frame.get("error")
+            known = isinstance(error, dict) and error.get("type") in REASONS  # then the hint is beside the point
+            return 0.0, explained(error) + ("." if known else f". {part.hint}"), True
         try:
             verdict = part.judge(frame["value"], one)
         except Exception:  # values that no honest answer has; an error of the judge's own shows in the fake class

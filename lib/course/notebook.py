@@ -1,8 +1,9 @@
 """From an assignment's source to notebooks, and from a student's notebook to the cells that are run for each question.
 
-The source is a MyST notebook like a chapter. Tags say what a code cell is: `setup` (run before every question), `given` (run before
-the answer of its question), `data` (run by the grader, not where student code runs), `show` (for the reader only), `answer:q1`, `check:q1`; a Markdown cell may be
-`written:w1`. A question's section is everything after the check of the one before it, up to its own check.
+The source is a MyST notebook like a chapter. Tags say what a code cell is: `setup` (run before every question), `given` (run
+before the answer of its question), `data` (run by the grader, not where student code runs), `show` (for the reader only),
+`answer:q1`, `check:q1`; a Markdown cell may be `written:w1`. A question's section is everything after the check of the one
+before it, up to its own check.
 """
 
 import json
@@ -159,7 +160,8 @@ def sort_cells(nb: NotebookNode, release: NotebookNode) -> Submitted:
             found.cells.setdefault(section, []).append({"source": source, "kind": "answer"})
         elif kind == "own" and cell.cell_type == "code" and source.strip():
             found.cells.setdefault(section, []).append({"source": source, "kind": "own"})
-    found.notes += [f"The answer cell of {name} stands more than once. All were run, the last one counts." for name in sorted(twice)]
+    for name in sorted(twice):
+        found.notes.append(f"The answer cell of {name} stands more than once. All were run, the last one counts.")
     return found
 
 
@@ -197,7 +199,9 @@ def read_submission(path: Path, release: NotebookNode, largest: int = 20 << 20) 
         if path.stat().st_size > largest:
             return None, "corrupt"
         nb = nbformat.from_dict(json.loads(path.read_text(encoding="utf-8-sig")))
-        if nb.nbformat != 4 or not all(isinstance(c.source, str | list) and isinstance(c.metadata, dict) for c in nb.cells):
+        if nb.nbformat != 4 or not all(
+            isinstance(c.source, str | list) and isinstance(c.metadata, dict) for c in nb.cells
+        ):
             return None, "corrupt"
     except (OSError, ValueError, AttributeError, TypeError, RecursionError):
         return None, "corrupt"

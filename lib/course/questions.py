@@ -125,9 +125,14 @@ class Assignment:
     drivers: str
 
     @property
+    def items(self) -> list[Question | Written]:
+        """Everything that has points, in the order of the tables."""
+        return [*self.questions, *self.written]
+
+    @property
     def points(self) -> float:
         """What everything is worth."""
-        return sum(item.points for item in [*self.questions, *self.written])
+        return sum(item.points for item in self.items)
 
     def question(self, name: str) -> Question:
         """The question with this id."""
@@ -161,7 +166,8 @@ def load_module(path: Path) -> ModuleType:
     """A Python file of an assignment's folder, as a module of its own."""
     name = f"{path.parent.name}.{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec and spec.loader
+    assert spec is not None
+    assert spec.loader is not None
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -181,7 +187,8 @@ def draw_cases(assignment: Assignment, seed: str, reference: dict[str, Any]) -> 
             digest = sha256(f"{seed}/{assignment.name}/{question.id}/{k}".encode()).digest()
             cases = part.draw(np.random.default_rng(int.from_bytes(digest[:8], "little")), _Names(reference))
             for one in cases if part.reference else []:
-                inputs = decode(encode(one.inputs), tensors=question.tensors)  # a copy: the reference gets what students get
+                # A copy: the reference gets what students get.
+                inputs = decode(encode(one.inputs), tensors=question.tensors)
                 if part.call in drivers:
                     one.want = drivers[part.call](_Names(reference), **inputs)
                 else:
@@ -203,11 +210,14 @@ def close(rtol: float = 1e-5, atol: float = 1e-7) -> Judge:
 def difference(got: Any, want: Any, rtol: float, atol: float) -> str:
     """What is different, in words that tell no expected number; "" when nothing is."""
     if isinstance(want, np.ndarray) or isinstance(got, np.ndarray):
-        if not isinstance(got, np.ndarray | float | int | bool) or not isinstance(want, np.ndarray | float | int | bool):
+        numbers = np.ndarray | float | int | bool
+        if not isinstance(got, numbers) or not isinstance(want, numbers):
             return f"a {_kind(got)} was returned, expected is {_kind(want)}"
         got, want = np.asarray(got), np.asarray(want)
+        if got.ndim != want.ndim:
+            return f"an array of {got.ndim} dimensions, expected are {want.ndim}"
         if got.shape != want.shape:
-            return f"an array of {got.ndim} dimensions, expected are {want.ndim}" if got.ndim != want.ndim else "another shape"
+            return "another shape"
         if np.isnan(got).any() and not np.isnan(want).any():
             return "there is a NaN in it"
         return "" if np.allclose(got, want, rtol, atol, equal_nan=True) else "other numbers"

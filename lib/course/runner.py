@@ -122,7 +122,8 @@ def run(request: dict[str, Any]) -> None:
                 value = names[call["name"]](**call["inputs"])
             send(call=i, value=value)
         except NotPlainError as error:
-            send(call=i, error={"type": "NotPlainError", "message": str(error)[:200], "line": 0, "code": ""})
+            message = str(error).replace("the result['value']", "the result")[:200]
+            send(call=i, error={"type": "NotPlainError", "message": message, "line": 0, "code": ""})
         except BaseException as error:
             send(call=i, error=described(error))
     send(done=True)

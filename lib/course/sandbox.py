@@ -5,8 +5,6 @@ Three kinds of isolation. `bwrap`: bubblewrap. `namespaces`: the same by hand, f
 In the first two, hidden tests and solutions are not in the file system that student code sees.
 """
 
-import importlib.util
-import json
 import os
 import resource
 import selectors
@@ -17,15 +15,11 @@ import sys
 import time
 from dataclasses import dataclass, field, replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
+from course.surroundings import KINDS, LIBRARY, SCRATCH, command_for, environment, masked
 from course.values import decode, encode
 
-HERE = Path(__file__).resolve().parent
-LIBRARY = HERE.parent
-SCRATCH = 64 << 20  # bytes of the file system in memory, which is all that can be written to
-KINDS = ("bwrap", "namespaces", "limits")
 RESULTS = 3  # the descriptor on which the runner answers
 
 
@@ -60,6 +54,12 @@ class Request:
     tensors: bool = False
     limits: Limits = field(default_factory=Limits)
 
+    def encoded(self) -> bytes:
+        """What the runner reads."""
+        limits = {k: v for k, v in vars(self.limits).items() if k != "wall"}
+        body = {"cells": self.cells, "calls": self.calls, "drivers": self.drivers, "without": list(self.without)}
+        return encode(body | {"tensors": self.tensors, "limits": limits})
+
 
 @dataclass
 class Outcome:
@@ -78,16 +78,8 @@ class NoIsolationError(RuntimeError):
 def run(request: Request, kind: str = "auto") -> Outcome:
     """Run it once, under the given kind of isolation (`auto`: the first that works here)."""
     kind = choose(kind)
-    body = {
-        "cells": request.cells,
-        "calls": request.calls,
-        "drivers": request.drivers,
-        "without": list(request.without),
-        "tensors": request.tensors,
-        "limits": {k: v for k, v in vars(request.limits).items() if k != "wall"},
-    }
     command = command_for(kind, [str(LIBRARY / "plm"), *request.reads], masked(request.without))
-    return _watch(command, encode(body), request.limits)
+    return _watch(command, request.encoded(), request.limits)
 
 
 def choose(kind: str) -> str:
@@ -110,63 +102,8 @@ def works(kind: str) -> bool:
         return False
     if kind not in KINDS or not sys.platform.startswith("linux"):
         return False
-    limits = Limits()
-    body = {"cells": [], "calls": [], "drivers": "", "without": [], "tensors": False, "limits": vars(limits) | {"wall": 0}}
-    return _watch(command_for(kind, [], []), encode(body), limits).ended == "done"
-
-
-def masked(names: tuple[str, ...]) -> list[str]:
-    """Where the named packages lie, to be covered by nothing."""
-    found = []
-    for name in names:
-        spec = importlib.util.find_spec(name)
-        if spec is not None:
-            found += list(spec.submodule_search_locations or []) or [str(spec.origin)]
-    return found
-
-
-def system_paths() -> list[str]:
-    """What a Python process needs to read: the interpreter, its packages, the system's libraries."""
-    wanted = [sys.base_prefix, sys.prefix, "/usr", "/bin", "/lib", "/lib64", "/etc/ld.so.cache"]
-    wanted += [str(Path(sys.executable).resolve().parents[1]), str(HERE / "runner.py"), str(HERE / "values.py")]
-    return list(dict.fromkeys(p for p in wanted if os.path.exists(p)))
-
-
-def command_for(kind: str, reads: list[str], covered: list[str]) -> list[str]:
-    """The command line that starts the runner under this kind of isolation."""
-    inner = [sys.executable, "-s", "-B", str(HERE / "runner.py")]
-    readable = [*system_paths(), *reads]
-    if kind == "limits":
-        return inner
-    if kind == "namespaces":
-        plan = {"readable": readable, "covered": covered, "size": SCRATCH, "command": inner}
-        return [sys.executable, "-s", "-B", str(HERE / "confine.py"), json.dumps(plan)]
-    command = ["bwrap", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
-    if os.geteuid() == 0:  # the runner becomes nobody by itself, which is a user of its own for the kernel's counts
-        command += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
-    else:
-        command += ["--unshare-user", "--uid", "65534", "--gid", "65534"]
-    command += ["--die-with-parent", "--hostname", "sandbox", "--proc", "/proc", "--dev", "/dev"]
-    command += ["--perms", "1777", "--size", str(SCRATCH), "--tmpfs", "/tmp"]
-    for folder in sorted({str(f) for path in readable for f in Path(path).parents} - {"/", "/tmp"}):
-        command += ["--perms", "0755", "--dir", folder]  # else only root could pass through it
-    for path in readable:
-        if os.path.islink(path):
-            command += ["--symlink", os.readlink(path), path]
-        else:
-            command += ["--ro-bind", path, path]
-    for path in covered:
-        command += ["--tmpfs", path] if os.path.isdir(path) else ["--ro-bind", "/dev/null", path]
-    return [*command, "--remount-ro", "/", "--chdir", "/tmp", "--", *inner]
-
-
-def environment() -> dict[str, str]:
-    """The variables of the student's process: none of ours."""
-    settings = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "TMPDIR": "/tmp", "USER": "student", "LANG": "C.UTF-8"}
-    settings |= {"PYTHONPATH": str(LIBRARY), "MPLBACKEND": "Agg", "MPLCONFIGDIR": "/tmp", "PLM_QUIET": "1"}
-    threads = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
-    kept = {k: os.environ[k] for k in ("OPENBLAS_CORETYPE",) if k in os.environ}
-    return settings | dict.fromkeys(threads, "1") | kept | {"PYTHONHASHSEED": "0"}
+    request = Request([], [])
+    return _watch(command_for(kind, [], []), request.encoded(), request.limits).ended == "done"
 
 
 class Frames:
@@ -232,7 +169,8 @@ def _pump(
     process: "subprocess.Popen[bytes]", reader: int, request: bytes, results: Frames, limits: Limits, deadline: float
 ) -> tuple[bytes, str]:
     """Move bytes. Returns the first part of what was printed, and which limit ended it ("" for none)."""
-    assert process.stdin and process.stdout
+    assert process.stdin is not None
+    assert process.stdout is not None
     stdin, stdout = process.stdin.fileno(), process.stdout.fileno()
     printed, n_printed, waiting = bytearray(), 0, memoryview(request)
     with selectors.DefaultSelector() as selector:

@@ -53,7 +53,12 @@ def key_of(assignment: Assignment, folder: Path, seed: str) -> str:
 
 
 def grade(
-    assignment: Assignment, release: NotebookNode, folder: Path, cases: dict[str, list[list[Case]]], kind: str, patience: float = 1
+    assignment: Assignment,
+    release: NotebookNode,
+    folder: Path,
+    cases: dict[str, list[list[Case]]],
+    kind: str,
+    patience: float = 1,
 ) -> dict[str, Any]:
     """Everything that is to be said of a submission: its status, each question's verdict, what waits for a person."""
     path, status = find_notebook(folder, assignment.name)
@@ -62,10 +67,20 @@ def grade(
         nb, trouble = read_submission(path, release)
         status = trouble or status
     files = ", ".join(sorted(p.name for p in folder.rglob("*.ipynb"))) if folder.is_dir() else ""
-    result: dict[str, Any] = {"assignment": assignment.name, "student": "", "status": status, "notes": [], "questions": {}}
+    result: dict[str, Any] = {
+        "assignment": assignment.name,
+        "student": "",
+        "status": status,
+        "notes": [],
+        "questions": {},
+    }
     if status in NOTES:
         result["notes"].append(NOTES[status].format(name=assignment.name, files=files))
-    result |= {"written": {w.id: "missing" for w in assignment.written}, "fingerprint": "", "file": path.name if path else ""}
+    result |= {
+        "written": {w.id: "missing" for w in assignment.written},
+        "fingerprint": "",
+        "file": path.name if path else "",
+    }
     if nb is not None:
         stubs = {c.metadata.nbgrader.grade_id: c.source for c in release.cells if c.metadata.course["kind"] == "answer"}
         found = sort_cells(nb, release)
@@ -94,7 +109,9 @@ def main(arguments: list[str] | None = None) -> int:
     release = released(read_source(assignment))
     cases = unpack_cases(Path(options.cases).read_bytes(), any(q.tensors for q in assignment.questions))
     result = grade(assignment, release, Path(options.folder), cases, options.isolation, options.patience)
-    write_atomically(Path(options.out), json.dumps(result | {"student": options.student, "key": options.key}, indent=1) + "\n")
+    write_atomically(
+        Path(options.out), json.dumps(result | {"student": options.student, "key": options.key}, indent=1) + "\n"
+    )
     return 0
 
 
