@@ -38,7 +38,7 @@ Scores = dict[str, object]
 
 
 class Task(NamedTuple):
-    """One task; examples and scores are made for a tokenizer and a longest input."""
+    """One task; examples and scores need a tokenizer and a longest input."""
 
     kind: HeadKind
     longest: int
