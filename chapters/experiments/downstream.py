@@ -16,6 +16,7 @@ the middle number of labels and the first seed, and is then that of all runs.
 """
 
 import argparse
+import fcntl
 import json
 import tempfile
 import time
@@ -33,7 +34,7 @@ from plm.chinese import news
 from plm.downstream import WAYS, Recipe, read_once, start, tune
 from plm.entities import entity_f1
 from plm.fact_data import facts
-from plm.files import read_json, write_atomically
+from plm.files import cache_dir, read_json, write_atomically
 from plm.heads import TextHead
 from plm.panel import build_head
 from plm.question_answering import squad_scores
@@ -80,24 +81,25 @@ ALL = (*PARTS, "baselines")
 
 
 class Runs:
-    """Finished runs by name, in a file that is whole at any time."""
+    """Finished runs by name, in a file that is whole at any time. What another
+    process has added meanwhile stays."""
 
     def __init__(self, path: Path):
         self.path = path
+        self.read()
+
+    def read(self) -> None:
         fixed = {"command": COMMAND, "rates": RATES, "frozen rates": FROZEN_RATES}
-        stored = read_json(path) if path.exists() else {}
-        self.content = {
-            **fixed,
-            "chosen": {},
-            "runs": {},
-            "baselines": {},
-            **stored,
-        }
+        stored = read_json(self.path) if self.path.exists() else {}
+        self.content = {**fixed, "chosen": {}, "runs": {}, "baselines": {}, **stored}
 
     def keep(self, kind: str, name: str, value) -> None:
-        self.content[kind][name] = value
         print(kind, name, json.dumps(value)[:300], flush=True)
-        write_atomically(self.path, json.dumps(self.content, indent=1) + "\n")
+        with open(cache_dir() / f"{self.path.name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.read()
+            self.content[kind][name] = value
+            write_atomically(self.path, json.dumps(self.content, indent=1) + "\n")
 
 
 def held_out(task: Task, part: str, n: int) -> list:
