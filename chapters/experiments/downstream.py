@@ -91,7 +91,13 @@ class Runs:
     def read(self) -> None:
         fixed = {"command": COMMAND, "rates": RATES, "frozen rates": FROZEN_RATES}
         stored = read_json(self.path) if self.path.exists() else {}
-        self.content = {**fixed, "chosen": {}, "runs": {}, "baselines": {}, **stored}
+        self.content = {
+            **fixed,
+            "chosen": {},
+            "runs": {},
+            "baselines": {},
+            **stored,
+        }
 
     def keep(self, kind: str, name: str, value) -> None:
         print(kind, name, json.dumps(value)[:300], flush=True)
