@@ -255,7 +255,7 @@ TASKS = {
     ),
     "news": Task(
         HeadKind("text", ("rating",), "mean"),
-        80,
+        64,
         lambda part, n, seed: some(news_pairs(part), n, seed),
         texts,
         alike,
