@@ -144,7 +144,7 @@ def judge(name: str, way: str, n: int, seed: int, lr: float, smoke: bool) -> tup
 
 
 def choose(runs: Runs, name: str, way: str, n: int, smoke: bool) -> float:
-    """The learning rate of a way: the best on dev, with n labels and the first seed.
+    """The learning rate of a way: the best on dev with n labels and the first seed.
     The run it was chosen by is kept."""
     known = runs.content["chosen"].get(f"{name}, {way}")
     if known is None:
