@@ -29,6 +29,13 @@ def test_half_of_the_clauses_are_as_printed(part):
     assert judged_clauses(part, 10) == judged_clauses(part, 10) != judged_clauses(part, 10, seed=1)
 
 
+def test_no_clause_is_in_two_parts():
+    train, dev, test = (set(clauses(part)) for part in PARTS)
+    assert not train & dev
+    assert not (train | dev) & test
+    assert min(map(len, (train, dev, test))) > 1000
+
+
 def test_bad_input_is_named():
     with pytest.raises(ValueError, match="no part 'tests'"):
         clauses("tests")

@@ -22,11 +22,16 @@ class Judged(NamedTuple):
 
 @cache
 def clauses(part: str) -> tuple[str, ...]:
-    """The stretches of Chinese characters between two marks, each once, in the order of the paper."""
+    """The stretches of Chinese characters between two marks, each once and in one part only, in the order of the paper."""
     if part not in PARTS:
         raise ValueError(f"there is no part {part!r}; there are {', '.join(PARTS)}")
     found = (c for article in news(part) for s in article.sentences for c in _CLAUSE.findall(s.text))
-    return tuple(dict.fromkeys(c for c in found if SHORTEST <= len(c) <= LONGEST and len(set(c)) > N_MOVED))
+    known = {c for other in PARTS[: PARTS.index(part)] for c in clauses(other)}
+    return tuple(dict.fromkeys(c for c in found if c not in known and _fits(c)))
+
+
+def _fits(clause: str) -> bool:
+    return SHORTEST <= len(clause) <= LONGEST and len(set(clause)) > N_MOVED
 
 
 def scramble(text: str, rng: np.random.Generator) -> str:
