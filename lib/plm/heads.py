@@ -67,6 +67,18 @@ class Head(nn.Module):
         nn.init.normal_(self.output.weight, std=bert.config.init_std)
         nn.init.zeros_(self.output.bias)
 
+    def read(self, batch: Batch) -> Tensor:
+        """What the linear layer is given: a vector per token, (B, T, d_model), or per text, (B, d_model)."""
+        return self.bert(batch.ids, segments=batch.segments, mask=batch.mask).states
+
+    def score(self, read: Tensor) -> Any:
+        """The scores from what was read."""
+        return self.output(self.drop(read))
+
+    def forward(self, batch: Batch) -> Any:
+        """The scores of a batch."""
+        return self.score(self.read(batch))
+
     def targets(self, batch: Batch) -> Tensor:
         """What is wanted, as `loss` takes it."""
         raise NotImplementedError
@@ -81,7 +93,7 @@ class Head(nn.Module):
 
 
 class TextHead(Head):
-    """Classes of a text, or of a pair of texts; with one class a rating, learnt by the squared error.
+    """Classes of a text, or of a pair of texts; with one class a rating, learnt by the squared error. Logits (B, n_classes).
 
     pool: "cls", tanh of a linear layer on [CLS], as published; "mean" over all real tokens, which needs no pretrained [CLS].
     """
@@ -94,13 +106,13 @@ class TextHead(Head):
         super().__init__(bert, n_classes, dropout)
         self.n_classes, self.pool = n_classes, pool
 
-    def forward(self, batch: Batch) -> Tensor:
-        """Logits (B, n_classes)."""
+    def read(self, batch: Batch) -> Tensor:
+        """(B, d_model)."""
         states, pooled = self.bert(batch.ids, segments=batch.segments, mask=batch.mask)
-        if self.pool == "mean":
-            real = batch.mask[..., None].to(states.dtype)
-            pooled = (states * real).sum(1) / real.sum(1)
-        return self.output(self.drop(pooled))
+        if self.pool == "cls":
+            return pooled
+        real = batch.mask[..., None].to(states.dtype)
+        return (states * real).sum(1) / real.sum(1)
 
     def targets(self, batch: Batch) -> Tensor:
         """(B,) int64, or floats for a rating."""
@@ -127,11 +139,9 @@ class SpanHead(Head):
     def __init__(self, bert: Bert, dropout: float = 0.0):
         super().__init__(bert, 2, dropout)
 
-    def forward(self, batch: Batch) -> SpanLogits:
+    def score(self, read: Tensor) -> SpanLogits:
         """The scores of all tokens, padding and question included: `plm.question_answering` chooses among those it may."""
-        states = self.bert(batch.ids, segments=batch.segments, mask=batch.mask).states
-        start, end = self.output(self.drop(states)).unbind(-1)
-        return SpanLogits(start, end)
+        return SpanLogits(*self.output(self.drop(read)).unbind(-1))
 
     def targets(self, batch: Batch) -> Tensor:
         """(B, 2) int64: places of the first and the last token."""
@@ -146,16 +156,12 @@ class SpanHead(Head):
 
 
 class TagHead(Head):
-    """A label for each token that is asked for one (names, parts of speech)."""
+    """A label for each token that is asked for one (names, parts of speech). Logits (B, T, n_labels)."""
 
     def __init__(self, bert: Bert, n_labels: int, dropout: float = 0.1):
         if n_labels < 2:
             raise ValueError(f"a tagger has at least two labels, not {n_labels}")
         super().__init__(bert, n_labels, dropout)
-
-    def forward(self, batch: Batch) -> Tensor:
-        """Logits (B, T, n_labels)."""
-        return self.output(self.drop(self.bert(batch.ids, segments=batch.segments, mask=batch.mask).states))
 
     def targets(self, batch: Batch) -> Tensor:
         """(B, T) int64, -100 at special tokens, at all pieces of a word but its first, and at padding."""
