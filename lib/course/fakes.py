@@ -42,7 +42,7 @@ HOSTILE: dict[str, tuple[str, str]] = {
     "returns-code": ("return lambda: 1", "error"),
     "returns-objects": ("import numpy\nreturn numpy.array([lambda: 1], dtype=object)", "error"),
     "reads-what-it-was-given": ("return In[-1]", "error"),
-    "forges": ("import os\nos.write(3, b'\\x05' + bytes(7) + b'right')\nos._exit(0)", "unreadable"),
+    "forges": ("import os, sys\nos.write(int(sys.argv[1]), b'\\x05' + bytes(7) + b'right')\nos._exit(0)", "unreadable"),
     "kills": ("import os, signal\nos.kill(-1, signal.SIGKILL)\nos.kill(os.getppid(), signal.SIGKILL)", "error"),
 }
 # Code before the function, which then answers nothing: what a shared interpreter would fall for.
