@@ -16,6 +16,7 @@ from course import batch, fakes
 from course.__main__ import main
 from course.batch import grade_class
 from course.gradebook import marks, open_gradebook, plain, table
+from course.guide import sheet
 from course.notebook import SourceError, kind_of, read_source, released, sort_cells, without_solution
 from course.questions import assignments, load_assignment
 from course.submission import unpack_cases
@@ -36,7 +37,7 @@ def submissions(assignment, tmp_path_factory):
     for name, answers in (
         ("ada", {}),
         ("bob", {"q1": "def step(x, h, c, w): return h, c"}),
-        ("cy", dict.fromkeys("q1 q2 q3 q4 q5".split(), "")),
+        ("cy", dict.fromkeys(("q1", "q2", "q3", "q4", "q5"), "")),
     ):
         nb = fakes.notebook_of(source, fakes.Fake(name, {}, answers={**SLOW, **answers}))
         for cell in nb.cells:
@@ -236,3 +237,13 @@ def test_marks_can_be_written_again(assignment, classroom):
     everything, short = marks(assignment, classroom)
     assert everything.name == "03_recurrent.csv"
     assert short.name == "03_recurrent-lms.csv"
+
+
+@pytest.mark.parametrize("name", assignments())
+def test_the_teachers_sheet_says_all(name):
+    assignment = load_assignment(name)
+    text = sheet(assignment)
+    for question in assignment.questions:
+        assert all(part.hint in text for part in question.parts)
+    assert text.count("```python") == len(assignment.questions)
+    assert "costs ." not in text
