@@ -2,6 +2,7 @@
 #   make release              students' notebooks -> classroom/release
 #   make grade SUBMISSIONS=…  a folder that holds one folder for each student -> classroom/marks
 #   make feedback             pages for students  -> classroom/feedback
+#   make guide                sheets for teachers -> classroom/guide
 # A=03 for one assignment, CLASSROOM=… for another folder than classroom/, FRESH=1 to draw new hidden inputs and grade anew.
 A           ?=
 CLASSROOM   ?= classroom
@@ -11,7 +12,7 @@ PATIENCE    ?= 1
 COURSE      := PYTHONPATH=lib $(BIN)/python -m course
 OPTIONS      = --classroom $(CLASSROOM) --isolation $(ISOLATION) --jobs $(JOBS) --patience $(PATIENCE)
 
-.PHONY: release grade feedback marks check-assignments
+.PHONY: release grade feedback marks guide check-assignments
 
 release: $(VENV)/.ready  ## make the students' notebooks (A=03 for one assignment)
 	$(COURSE) release $(A) $(OPTIONS)
@@ -24,6 +25,9 @@ feedback: $(VENV)/.ready  ## make the students' feedback pages
 
 marks: $(VENV)/.ready  ## write the tables of marks again, after marking by hand
 	$(COURSE) marks $(A) $(OPTIONS)
+
+guide: $(VENV)/.ready  ## write the teacher's sheets: rubrics, model answers, mistakes to expect, solutions
+	$(COURSE) guide $(A) $(OPTIONS)
 
 check-assignments: $(VENV)/.ready  ## grade the fake class of each assignment and compare every mark
 	$(COURSE) check $(A) $(OPTIONS)

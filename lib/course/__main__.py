@@ -1,4 +1,4 @@
-"""The course's commands: release, grade, feedback, marks, check. `make` calls them; assignments/AUTHORING.md tells more."""
+"""The course's commands: release, grade, feedback, marks, guide, check. `make` calls them; assignments/AUTHORING.md says more."""
 
 import argparse
 import shutil
@@ -8,7 +8,9 @@ from pathlib import Path
 from course.batch import grade_class, students
 from course.fakes import check_assignment
 from course.gradebook import marks, nbgrader, record, release
+from course.guide import sheet
 from course.questions import Assignment, assignments, load_assignment
+from plm.files import write_atomically
 
 
 def roster(classroom: Path) -> list[str]:
@@ -47,7 +49,7 @@ def do_feedback(assignment: Assignment, classroom: Path) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m course", description=__doc__)
-    parser.add_argument("command", choices=["release", "grade", "feedback", "marks", "check"])
+    parser.add_argument("command", choices=["release", "grade", "feedback", "marks", "guide", "check"])
     parser.add_argument("assignment", nargs="*", help="beginnings of names, such as 03; all when left out")
     parser.add_argument("--classroom", type=Path, default=Path("classroom"))
     parser.add_argument("--submissions", type=Path, help="holds one folder for each student")
@@ -65,6 +67,9 @@ def main(arguments: list[str] | None = None) -> int:
             do_grade(assignment, options)
         elif options.command == "feedback":
             do_feedback(assignment, options.classroom)
+        elif options.command == "guide":
+            text = sheet(assignment)
+            print(f"written: {write_atomically(options.classroom / 'guide' / f'{assignment.name}.md', text)}")
         elif options.command == "marks":
             print("\n".join(f"written: {path}" for path in marks(assignment, options.classroom)))
         elif faults := check_assignment(assignment, options.isolation, options.patience, options.jobs):

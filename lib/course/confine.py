@@ -96,7 +96,7 @@ def main() -> int:
         enter("/mnt")
         libc.prctl(NO_NEW_PRIVS, 1, 0, 0, 0)
         os.execv(plan["command"][0], plan["command"])
-    os.close(3)  # only the command answers there
+    os.close(int(plan["command"][-1]))  # only the command answers there
     code = os.waitpid(child, 0)[1]
     return 128 + os.WTERMSIG(code) if os.WIFSIGNALED(code) else os.WEXITSTATUS(code)
 

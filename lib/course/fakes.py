@@ -42,7 +42,7 @@ HOSTILE: dict[str, tuple[str, str]] = {
     "returns-code": ("return lambda: 1", "error"),
     "returns-objects": ("import numpy\nreturn numpy.array([lambda: 1], dtype=object)", "error"),
     "reads-what-it-was-given": ("return In[-1]", "error"),
-    "forges": ("import os\nos.write(3, b'\\x05' + bytes(7) + b'right')\nos._exit(0)", "unreadable"),
+    "forges": ("import os, sys\nos.write(int(sys.argv[1]), b'\\x05' + bytes(7) + b'right')\nos._exit(0)", "unreadable"),
     "kills": ("import os, signal\nos.kill(-1, signal.SIGKILL)\nos.kill(os.getppid(), signal.SIGKILL)", "error"),
 }
 # Code before the function, which then answers nothing: what a shared interpreter would fall for.
@@ -174,7 +174,7 @@ def broken(assignment: Assignment, source: NotebookNode, folder: Path) -> dict[s
     nb.cells.remove(cells[f"{first}-answer"])
     hand_in("deleted-answer", {**less, first: 0}, nb, states={first: "no answer cell"})
     nb, cells = altered()
-    wrong = nbformat.from_dict(json.loads(json.dumps(cells[f"{first}-answer"])))
+    wrong = nbformat.from_dict(json.loads(json.dumps(cells[f"{first}-answer"])) | {"id": "copy-of-answer"})
     wrong.source = re.sub(
         r"(?m)^(def \w+\().*$", r"\1*_, **__): return 'wrong'\n\ndef unused():", wrong.source, count=1
     )
@@ -185,7 +185,7 @@ def broken(assignment: Assignment, source: NotebookNode, folder: Path) -> dict[s
     nb.cells[places[0]].source, nb.cells[places[1]].source = nb.cells[places[1]].source, nb.cells[places[0]].source
     hand_in("answer-twice-wrong-last", {**less, first: 0}, nb)
     nb, cells = altered()
-    nb.cells.insert(3, nbformat.from_dict(json.loads(json.dumps(cells[first]))))
+    nb.cells.insert(3, nbformat.from_dict(json.loads(json.dumps(cells[first])) | {"id": "copy-of-check"}))
     cells[first].source = "score = 100"
     cells[first].metadata.nbgrader.points = 100
     hand_in("check-copied-and-changed", less, nb)

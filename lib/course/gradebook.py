@@ -29,7 +29,6 @@ c = get_config()
 c.CourseDirectory.root = os.path.dirname(os.path.abspath(__file__))
 c.CourseDirectory.course_id = "from-one-hot-to-bert"
 c.ClearSolutions.code_stub = {"python": "# YOUR CODE HERE\\nraise NotImplementedError()"}
-c.HTMLExporter.sanitize_html = True  # what students write is shown to others
 """
 # nbgrader starts `alembic` by its bare name, so the environment's programs have to be on the path.
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
@@ -114,7 +113,8 @@ def marked(assignment: Assignment, release_nb: NotebookNode, result: Result, fol
         if found is not None and kind == "answer":
             cell.source = found.answers.get(grade_id.removesuffix("-answer"), "")
         elif found is not None and kind == "written":
-            cell.source = found.written.get(grade_id, "")
+            # Shown to others as a page, so no HTML of the student's own.
+            cell.source = found.written.get(grade_id, "").replace("&", "&amp;").replace("<", "&lt;")
         elif kind == "check":
             text = report(result["questions"].get(grade_id), result["status"])
             cell.outputs = [nbformat.v4.new_output("stream", name="stdout", text=text)]

@@ -1,8 +1,8 @@
 """Runs a student's cells and answers calls with the values they return. This is the only part that meets student code.
 
-It is started inside the sandbox with nothing but this file and `values.py`; the request comes in on stdin, the answers go
-out on descriptor RESULTS, frame by frame. It holds no expected value and no judgement, so there is nothing here to find or to
-patch: whoever takes this process over can only choose the values it returns.
+It is started inside the sandbox with nothing but this file and `values.py`; the request comes in on stdin, the answers go out,
+frame by frame, on the descriptor that the command line names. It holds no expected value and no judgement, so there is nothing
+here to find or to patch: whoever takes this process over can only choose the values it returns.
 """
 
 import ast
@@ -17,7 +17,7 @@ from typing import Any
 
 from values import NotPlainError, decode, encode  # type: ignore[import-not-found]
 
-RESULTS = 3
+RESULTS = int(sys.argv[1]) if len(sys.argv) > 1 else -1  # the descriptor of the results pipe
 NOBODY = 65534
 
 

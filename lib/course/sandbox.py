@@ -20,8 +20,6 @@ from typing import Any
 from course.surroundings import KINDS, LIBRARY, SCRATCH, command_for, environment, masked
 from course.values import decode, encode
 
-RESULTS = 3  # the descriptor on which the runner answers
-
 
 @dataclass(frozen=True)
 class Limits:
@@ -78,8 +76,7 @@ class NoIsolationError(RuntimeError):
 def run(request: Request, kind: str = "auto") -> Outcome:
     """Run it once, under the given kind of isolation (`auto`: the first that works here)."""
     kind = choose(kind)
-    command = command_for(kind, [str(LIBRARY / "plm"), *request.reads], masked(request.without))
-    return _watch(command, request.encoded(), request.limits)
+    return _watch(kind, [str(LIBRARY / "plm"), *request.reads], masked(request.without), request)
 
 
 def choose(kind: str) -> str:
@@ -103,7 +100,7 @@ def works(kind: str) -> bool:
     if kind not in KINDS or not sys.platform.startswith("linux"):
         return False
     request = Request([], [])
-    return _watch(command_for(kind, [], []), request.encoded(), request.limits).ended == "done"
+    return _watch(kind, [], [], request).ended == "done"
 
 
 class Frames:
@@ -132,14 +129,13 @@ class Frames:
                 self.done = frame.get("done") is True
 
 
-def _watch(command: list[str], request: bytes, limits: Limits) -> Outcome:
+def _watch(kind: str, reads: list[str], covered: list[str], request: Request) -> Outcome:
     """Start it, feed it, and read both pipes until it is done, or over a limit, or gone."""
+    limits = request.limits
     started, cpu = time.monotonic(), _cpu_of_children()
     reader, writer = os.pipe()
-    # The runner finds its results pipe at descriptor 3: `sh` moves it there, whatever its number is here.
-    move = "" if writer == RESULTS else f"exec {RESULTS}>&{writer} {writer}>&-; "
     process = subprocess.Popen(
-        ["/bin/sh", "-c", move + 'exec "$@"', "sh", *command],
+        command_for(kind, reads, covered, writer),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -151,7 +147,7 @@ def _watch(command: list[str], request: bytes, limits: Limits) -> Outcome:
     os.close(writer)
     results = Frames()
     try:
-        printed, ended = _pump(process, reader, request, results, limits, started + limits.patience)
+        printed, ended = _pump(process, reader, request.encoded(), results, limits, started + limits.patience)
     finally:
         _end(process)
         os.close(reader)

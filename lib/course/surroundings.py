@@ -29,9 +29,9 @@ def system_paths() -> list[str]:
     return list(dict.fromkeys(p for p in wanted if os.path.exists(p)))
 
 
-def command_for(kind: str, reads: list[str], covered: list[str]) -> list[str]:
-    """The command line that starts the runner under this kind of isolation."""
-    inner = [sys.executable, "-s", "-B", str(HERE / "runner.py")]
+def command_for(kind: str, reads: list[str], covered: list[str], results: int) -> list[str]:
+    """The command line that starts the runner under this kind of isolation. results: the descriptor of its results pipe."""
+    inner = [sys.executable, "-s", "-B", str(HERE / "runner.py"), str(results)]
     readable = [*system_paths(), *reads]
     if kind == "limits":
         return inner
