@@ -66,7 +66,6 @@ def test_a16_temperature_zero_and_near_zero_are_greedy(temperature):
         ({"temperature": float("nan")}, "not nan"),
         ({"temperature": float("inf")}, "not inf"),
         ({"top_k": 0}, "top_k keeps at least one"),
-        ({"top_k": 2.5}, "not 2.5"),
         ({"top_p": 0.0}, "top_p is a share"),
         ({"top_p": 1.1}, "not 1.1"),
     ],
@@ -78,12 +77,31 @@ def test_a16_bad_settings_are_named(arguments, message):
         generate(tiny(), [[1]], 1, **arguments)
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [{"temperature": "1"}, {"temperature": None}, {"top_k": 2.5}, {"top_k": 2.0}, {"top_k": "3"}, {"top_k": True}]
+    + [{"top_k": float("nan")}, {"top_p": "x"}, {"top_p": True}],
+    ids=str,
+)
+def test_a16_settings_that_are_no_numbers_are_named(arguments):
+    with pytest.raises(TypeError, match=f"{next(iter(arguments))} is a "):
+        next_token_probs(LOGITS, **arguments)
+
+
 def test_scores_that_are_no_scores_are_refused():
     for bad in (float("nan"), float("inf")):
         with pytest.raises(FloatingPointError, match="NaN or infinite"):
             next_token_probs(torch.tensor([0.0, bad]))
     with pytest.raises(TypeError, match="floats"):
         next_token_probs(torch.tensor([1, 2]))
+    with pytest.raises(TypeError, match="a tensor of floats"):
+        next_token_probs([0.1, 0.2])
+    with pytest.raises(FloatingPointError, match="nothing to draw from"):
+        draw(torch.zeros(2, 3), torch.tensor([0.1, 0.2]))
+    with pytest.raises(ValueError, match=r"need probs \(B, V\) and u \(B,\)"):
+        draw(torch.ones(2, 3), torch.tensor([0.1]))
+    with pytest.raises(ValueError, match="no token in any row"):
+        pad_left([])
     # -inf forbids a token
     assert next_token_probs(torch.tensor([0.0, float("-inf")])).tolist() == [1, 0]
 
@@ -194,6 +212,12 @@ def test_padding_on_the_left():
         ("the film", 3, TypeError, "lists of ids"),
         (["the film"], 3, TypeError, "lists of ids"),
         ([1, 2], 3, TypeError, "lists of ids"),
+        ([[1.5]], 3, TypeError, "lists of ids"),
+        (torch.tensor([[1.5]]), 3, TypeError, "lists of ids"),
+        ([["film"]], 3, TypeError, "lists of ids"),
+        (None, 3, TypeError, "lists of ids"),
+        ([None], 3, TypeError, "lists of ids"),
+        ([[1]], 2.5, TypeError, "n_new is a whole number, not 2.5"),
         ([], 3, TypeError, "lists of ids"),
         ([[1]], 0, ValueError, "n_new must be at least 1"),
         ([[23]], 1, IndexError, "prompt 0 holds an id outside 0 … 22"),
@@ -203,6 +227,26 @@ def test_padding_on_the_left():
 def test_bad_prompts_are_named(prompts, n_new, error, message):
     with pytest.raises(error, match=message):
         generate(tiny(), prompts, n_new)
+
+
+def test_bad_seeds_and_ends_are_named():
+    for seed in (1.5, None, "0"):
+        with pytest.raises(TypeError, match="seed is a whole number"):
+            generate(tiny(), [[1]], 1, seed=seed)
+    with pytest.raises(TypeError, match="end_id is a whole number"):
+        generate(tiny(), [[1]], 1, end_id="</s>")
+    with pytest.raises(ValueError, match="end_id=23 would never come"):
+        generate(tiny(), [[1]], 1, end_id=23)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a21_half_precision_writes_too_also_with_padding(dtype):
+    model = tiny().to(dtype)
+    for how in WAYS:
+        rows = generate(model, PROMPTS, 6, **how)
+        assert [len(r) for r in rows] == [len(p) + 6 for p in PROMPTS]
+    ids, mask = pad_left(PROMPTS)
+    assert bool(torch.isfinite(model(ids, mask)).all())
 
 
 def test_a_model_that_diverged_says_so():
