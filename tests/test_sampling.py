@@ -79,8 +79,17 @@ def test_a16_bad_settings_are_named(arguments, message):
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"temperature": "1"}, {"temperature": None}, {"top_k": 2.5}, {"top_k": 2.0}, {"top_k": "3"}, {"top_k": True}]
-    + [{"top_k": float("nan")}, {"top_p": "x"}, {"top_p": True}],
+    [
+        {"temperature": "1"},
+        {"temperature": None},
+        {"top_k": 2.5},
+        {"top_k": 2.0},
+        {"top_k": "3"},
+        {"top_k": True},
+        {"top_k": float("nan")},
+        {"top_p": "x"},
+        {"top_p": True},
+    ],
     ids=str,
 )
 def test_a16_settings_that_are_no_numbers_are_named(arguments):
