@@ -2,7 +2,10 @@
 
 import copy
 import json
+import os
 import pickle
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given, settings
@@ -154,6 +157,48 @@ def test_b13_text_cannot_write_special_tokens(tmp_path):
     assert reference.encode("a <s> b ").ids == tokenizer.encode("a <s> b ")
 
 
+def test_b13_no_text_can_teach_it_to_write_special_tokens(tmp_path):
+    """With "<s>" glued to words a merge would spell <s>, and become it: the pair is left alone, whatever its count."""
+    texts = ["<s>good <s>bad <s>film </s>x </s>y <unk>a <unk>b "] * 9
+    tokenizer = BPE.train(texts, 200)
+    special = set(range(len(SPECIALS)))
+    assert not special & set(tokenizer.encode(texts[0]))
+    assert tokenizer.decode(tokenizer.encode(texts[0])) == texts[0]
+    assert BPE.load(tokenizer.save(tmp_path / "x.json")).config == tokenizer.config
+    with pytest.raises(ValueError, match="merge 0 joins or makes a special token"):
+        BPE([*SPECIALS, "<", "s>"], [(5, 6)])
+    with pytest.raises(ValueError, match="special token"):
+        BPE([*SPECIALS, "a", "a<s>"], [(5, 1)])
+
+
+def test_b06_also_word_by_word():
+    tokenizer = BPE.train(["a\ufffdb film "], 100)
+    assert tokenizer.encode_word("a\ud800b ") == tokenizer.encode("a\ud800b ") == tokenizer.encode("a\ufffdb ")
+
+
+def test_what_is_handed_out_is_the_callers_own():
+    tokenizer = BPE.train(["good film "] * 2, 100)
+    wanted = tokenizer.encode("film ")
+    tokenizer.encode_word("film ").append(99)
+    assert tokenizer.encode_word("film ") == tokenizer.encode("film ") == wanted
+
+
+def test_c06_the_same_vocabulary_in_another_process(tmp_path):
+    """Sets and dicts have another order of strings there."""
+    code = f"from plm.bpe import BPE; print(BPE.train({TEXTS!r}, 60).config)"
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout.strip()
+        for seed in ("0", "1")
+    }
+    assert found == {str(BPE.train(TEXTS, 60).config)}
+
+
 def test_splitting_loses_nothing():
     for text in ("", " ", "  ", "a", "a b", " a  b ", "a\u00a0b c"):
         assert "".join(split_words(text)) == text
@@ -190,14 +235,31 @@ def test_bad_input_is_named(tmp_path):
         tokenizer.encode(["a", "b"])
     with pytest.raises(IndexError, match="outside this vocabulary"):
         tokenizer.decode([60])
+    for ids in ("12", [1.5], [None], 5):
+        with pytest.raises(TypeError, match="sequence of whole numbers"):
+            tokenizer.decode(ids)
+    with pytest.raises(TypeError, match="a word is a string, not list"):
+        tokenizer.encode_word(["a"])
+    for counts in (["ab "], "ab "):
+        with pytest.raises(TypeError, match="counts maps each word"):
+            learn_merges(counts, 10)
+    with pytest.raises(ValueError, match="the word 'cd ' occurs 0 times"):
+        learn_merges({"ab ": 2, "cd ": 0}, 100)
+    for size in ("100", 10.5):
+        with pytest.raises(TypeError, match="vocab_size is a number of tokens"):
+            BPE.train(TEXTS, size)
+    for merge_ in ((99, 1), (-1, -2)):
+        with pytest.raises(ValueError, match="merge 0 joins tokens"):
+            BPE([*SPECIALS, "a", "b"], [merge_])
     with pytest.raises(ValueError, match="special ones"):
         BPE(["a"], [])
     with pytest.raises(ValueError, match="which is no token"):
         BPE([*SPECIALS, "a", "b"], [(5, 6)])
     path = tmp_path / "x.json"
-    path.write_text('{"model": {}}')
-    with pytest.raises(ValueError, match="is no BPE tokenizer"):
-        BPE.load(path)
+    for content in ('{"model": {}}', '{"model": {"vocab": ["a"], "merges": []}}', "[]", "null"):
+        path.write_text(content)
+        with pytest.raises(ValueError, match="is no BPE tokenizer"):
+            BPE.load(path)
     path.write_text("{")
     with pytest.raises(ValueError, match="not valid JSON"):
         BPE.load(path)

@@ -1,5 +1,8 @@
 """Questions, statements and news pairs: answers stand where they are said to, labels are true, parts and wordings apart."""
 
+import hashlib
+import json
+
 import pytest
 
 from plm.fact_data import (
@@ -65,6 +68,12 @@ def test_statements_are_in_balance_and_never_the_same_twice(unseen):
         name = max((x for x in known if f" {x}" in f" {pair.a}"), key=len)
         assert name in pair.b
         assert any(said in pair.a and said in pair.b for said in known[name].values())
+
+
+@pytest.mark.parametrize(("language", "digest"), [("en", "8a52fce1eea81522"), ("zh", "36f791cfdad714da")])
+def test_the_pairs_are_the_ones_that_results_were_measured_on(language, digest):
+    text = json.dumps(statement_pairs("train", 500, language), ensure_ascii=False)
+    assert hashlib.sha256(text.encode()).hexdigest()[:16] == digest
 
 
 def test_k11_no_news_text_is_in_two_parts_and_no_pair_twice():

@@ -277,6 +277,7 @@ def test_copies_pickles_checkpoints_and_other_precisions(tmp_path):
         ({"n_positions": 0}, "n_positions must be at least 1"),
         ({"n_ids": 24}, "n_ids=24 tokens do not fit"),
         ({"init_std": -1.0}, "init_std"),
+        ({"init_std": float("inf")}, "init_std"),
         ({"norm": "middle"}, "norm is"),
         ({"activation": "tanh"}, "activation is one of relu, gelu, gelu_tanh"),
     ],
@@ -284,6 +285,34 @@ def test_copies_pickles_checkpoints_and_other_precisions(tmp_path):
 def test_bad_sizes_are_named(changes, message):
     with pytest.raises(ValueError, match=message):
         tiny(**changes)
+
+
+def test_sizes_that_are_no_whole_numbers_and_foreign_configs_are_named():
+    for name, value in (("vocab_size", 10.0), ("n_positions", "8"), ("n_ids", 2.5)):
+        with pytest.raises(TypeError, match=f"{name} is a whole number"):
+            tiny(**{name: value})
+    with pytest.raises(ValueError, match="no vocab_size: d_model"):
+        GPTConfig.from_dict({"d_model": 12})
+
+
+def test_a_text_with_ids_that_are_none_is_refused_not_judged():
+    """-100 means "no target" to the cross entropy, which would call it a certainty."""
+    model = tiny()
+    for ids in ([1, -100], [1, 23], [-1, 2]):
+        with pytest.raises(IndexError, match="ids must lie in 0 … 22"):
+            model.token_log_probs(ids)
+        with pytest.raises(IndexError, match="must lie in 0 … 22"):
+            model.loss({"ids": torch.tensor([ids])})
+    with pytest.raises(TypeError, match="not text"):
+        model.token_log_probs("a film")
+    with pytest.raises(TypeError, match="int64"):
+        model.token_log_probs([1.0, 2.0])
+    for stride in (0, 2.5, -1):
+        with pytest.raises(ValueError, match="stride must lie between 1"):
+            model.token_log_probs([1, 2, 3], stride)
+    for ids in (torch.tensor([[1]]), [[1, 2]], torch.tensor([1, 2])):
+        with pytest.raises(TypeError, match=r"a tensor \(B, T \+ 1\) with T at least 1"):
+            model.loss({"ids": ids})
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from plm import gpt_tasks
 from plm.bpe import BPE, DELIMITER, EXTRACT
 from plm.gpt import GPT, GPTConfig
 from plm.gpt_tasks import Example, GPTForTask, batches, collate, fine_tune, predict
+from plm.run_settings import decay_groups
 
 TOKENIZER = BPE.train(["a b c d e f g "] * 2, 20)  # every letter with its space is a token
 S, D, E = TOKENIZER.start_id, TOKENIZER.ids[DELIMITER], TOKENIZER.ids[EXTRACT]
@@ -78,7 +79,23 @@ def test_what_is_too_long_loses_the_start_of_its_longest_part():
         (lambda: multiple_choice(TOKENIZER, "a", ["b", "c"], 2, 9), "number of the right one"),
         (lambda: collate([]), "at least one example"),
         (lambda: collate([Example([[1]], 0), Example([[1], [2]], 0)]), "same number of sequences"),
+        (lambda: collate([Example([], 0)]), "without any token"),
+        (lambda: collate([Example([[]], 0)]), "without any token"),
+        (lambda: collate([Example([[1]], -100)]), "a label is the number of a class, 0 or more, not -100"),
+        (lambda: collate([Example([[1]], "good")]), "a label is the number of a class"),
+        (lambda: model().losses(collate([Example([[1]], 2)])), "there are 2 classes or answers, and a label is 2"),
         (lambda: model(1), "at least two classes"),
+        (lambda: model(2.0), "at least two classes"),
+        (lambda: list(batches([Example([[1]], 0)], 0)), "batch_size is a number of examples"),
+        (lambda: list(batches([Example([[1]], 0)], -1)), "batch_size is a number of examples"),
+        (lambda: predict(model(), [Example([[1]], 0)], 0), "batch_size is a number of examples"),
+        (lambda: fine_tune(model(), [Example([[1]], 0)], 1, 1e-3, batch_size=0), "batch_size is a number"),
+        (lambda: fine_tune(model(), [Example([[1]], 0)], 1.5, 1e-3), "one pass; got 1 and 1.5"),
+        (lambda: fine_tune(model(), [Example([[1]], 0)], 1, float("inf")), "lr must be above 0"),
+        (lambda: fine_tune(model(), [Example([[1]], 0)], 1, 1e-3, lm_weight=float("nan")), "lm_weight at least 0"),
+        (lambda: fine_tune(model(), [Example([[1]], 0)], 1, 1e-3, warmup=2), "warmup in 0 … 1"),
+        (lambda: fine_tune(model(), [Example([[1]], 0)], 1, 1e-3, clip=0), "clip above 0"),
+        (lambda: fine_tune(model(), [Example([[1]], 0)], 1, 1e-3, weight_decay=-1), "weight_decay at least 0"),
         (lambda: fine_tune(model(), [], 1, 1e-3), "at least one example"),
         (lambda: fine_tune(model(), [Example([[1]], 0)], 1, 0.0), "lr must be above 0"),
     ],
@@ -89,6 +106,8 @@ def test_bad_input_is_named(make, message):
 
 
 def test_raw_text_is_refused():
+    with pytest.raises(TypeError, match=r"a plm\.gpt\.GPT, not NoneType"):
+        GPTForTask(None, 2)
     with pytest.raises(TypeError, match="list of words"):
         gpt_tasks.classification(TOKENIZER, "a film", 0, 9)
 
@@ -146,6 +165,51 @@ def test_gradients_of_l3_are_those_of_its_two_parts():
     other = torch.autograd.grad(language, parameters)
     for b, o, x in zip(both, one, other):
         assert_close(b, o + 0.5 * x)
+
+
+def test_a13_the_first_class_counts_like_any_other():
+    net = model(2).eval()
+    torch.nn.init.zeros_(net.head.weight)
+    for labels in ([0, 0, 0, 0], [0, 1, 0, 1]):
+        batch = collate([classification(TOKENIZER, "abc", label, 16) for label in labels])
+        task, _ = net.losses(batch)
+        assert abs(task.item() - 0.6931) < 1e-4
+        (grad,) = torch.autograd.grad(task, net.head.bias)
+        assert_close(grad, torch.tensor([0.5 - labels.count(0) / 4, 0.5 - labels.count(1) / 4]))
+
+
+def test_a25_the_loss_of_a_perfect_head_is_nothing():
+    net = model(3).eval()
+    torch.nn.init.zeros_(net.head.weight)
+    with torch.no_grad():
+        net.head.bias.copy_(torch.tensor([0.0, 20.0, 0.0]))
+    assert net.losses(collate([classification(TOKENIZER, "ab", 1, 16)]))[0].item() < 1e-6
+
+
+def test_c07_sequences_of_one_token_have_no_next_one_and_no_nan():
+    task, language = model(2).losses(collate([Example([[S]], 0)]))
+    assert language.item() == 0
+    (task + language).backward()
+
+
+@pytest.mark.parametrize("warmup", [0.0, 0.1, 1.0])
+def test_d03_the_first_update_does_something(warmup):
+    net = model(2)
+    before = copy.deepcopy(net.state_dict())
+    fine_tune(net, [classification(TOKENIZER, "ab", 1, 16)], 1, 1e-3, warmup=warmup)
+    assert not torch.equal(before["head.weight"], net.head.weight)
+
+
+def test_d08_norms_biases_and_tables_do_not_decay_and_nothing_is_forgotten():
+    net = model(2)
+    groups = decay_groups(net, 0.01)
+    every = [id(p) for group in groups for p in group["params"]]
+    assert sorted(every) == sorted(id(p) for p in net.parameters())
+    decaying = {id(p) for p in groups[0]["params"]}
+    named = {name for name, p in net.named_parameters() if id(p) in decaying}
+    assert {name for name in named if not name.endswith(".weight") or "norm" in name} == set()
+    assert "head.weight" in named
+    assert "gpt.tokens.weight" not in named
 
 
 def test_dropout_is_set_everywhere_and_off_in_evaluation():

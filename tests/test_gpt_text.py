@@ -104,6 +104,10 @@ def test_a_checkpoint_brings_its_tokenizer_and_card(tokenizer, tmp_path):
 def test_bad_input_is_named(tokenizer):
     with pytest.raises(TypeError, match="list of words"):
         sentence_text("a film")
+    with pytest.raises(TypeError, match="a list of sentences, each a list of words"):
+        judge(model(tokenizer), tokenizer, [["a film"]])
+    with pytest.raises(TypeError, match="a list of sentences, each a list of words"):
+        judge(model(tokenizer), tokenizer, ["a film"])
     with pytest.raises(ValueError, match="no document"):
         judge(model(tokenizer), tokenizer, [])
     assert np.isfinite(judge(model(tokenizer), tokenizer, [[[]]]).log_probs).all()

@@ -1,7 +1,10 @@
 """Tasks on pairs: classes in balance, parts apart, labels that are true."""
 
+import hashlib
 import itertools
+import json
 
+import numpy as np
 import pytest
 
 from plm.data import review_sentences
@@ -10,8 +13,10 @@ from plm.pair_data import (
     CONTRADICTED,
     ENTAILED,
     NEUTRAL,
+    STATEMENTS,
     WORDINGS,
     country_facts,
+    draw_facts,
     fact_pairs,
     film_pairs,
     next_sentence_choices,
@@ -55,6 +60,45 @@ def test_labels_of_fact_pairs_are_true():
         same = (kind, name) == (other_kind, other_name)
         assert premise != hypothesis
         assert label == (NEUTRAL if not same else ENTAILED if said == other_said else CONTRADICTED)
+
+
+def test_the_wordings_are_those_of_the_statements_one_word_at_a_time():
+    for kind, three in WORDINGS.items():
+        assert [wording.replace(" .", ".") for wording in three] == list(STATEMENTS["en"][kind][:3])
+        assert all(wording.split(" ")[-1] == "." and len(set(three)) == 3 for wording in three)
+
+
+def test_the_pairs_of_chapter_10_are_the_ones_its_results_were_measured_on():
+    """The stored accuracies belong to these draws: who changes a wording or the order of the draws has to train again."""
+    first = fact_pairs("train", 3)
+    assert [" ".join(pair.a) for pair in first] == [
+        "romanian is spoken in moldova .",
+        "malta is governed from valletta .",
+        "burundi is governed from bujumbura .",
+    ]
+    assert [pair.label for pair in first] == [CONTRADICTED, NEUTRAL, ENTAILED]
+    digest = {"train": (6000, "f85cef29772e91a6"), "dev": (300, "de0251788e62cc2e"), "test": (900, "1867e1ffdabb900b")}
+    for part, (n, wanted) in digest.items():
+        text = json.dumps(fact_pairs(part, n), ensure_ascii=False)
+        assert hashlib.sha256(text.encode()).hexdigest()[:16] == wanted, part
+
+
+def test_statements_are_drawn_in_turns_and_true_of_what_they_say():
+    known = {f"land {i}": {"capital": f"town {i}", "currency": f"coin {i // 2}"} for i in range(6)}
+    draws = draw_facts(known, list(known)[:4], np.random.default_rng(0))
+    for i, (first, second, label) in enumerate(itertools.islice(draws, 300)):
+        assert label == i % 3
+        assert known[first.x][first.kind] == first.y
+        assert {first.x, second.x} <= {f"land {k}" for k in range(4)}
+        if label == ENTAILED:
+            assert first == second
+        elif label == CONTRADICTED:
+            assert (first.kind, first.x) == (second.kind, second.x)
+            assert first.y != second.y
+        else:
+            assert known[second.x][second.kind] == second.y
+            assert (first.kind, first.x) != (second.kind, second.x)
+            assert (first.kind == second.kind) != (first.x == second.x)
 
 
 @pytest.mark.parametrize("maker", MAKERS)

@@ -14,7 +14,7 @@ from transformers.generation.logits_process import TemperatureLogitsWarper, TopK
 
 from plm.bpe import BPE
 from plm.gpt import GPT, GPTConfig
-from plm.sampling import draw, generate, next_token_example, next_token_probs, pad_left
+from plm.sampling import draw, generate, grouped, next_token_example, next_token_probs, pad_left
 
 LOGITS = torch.randn(5, 50, generator=torch.Generator().manual_seed(0)) * 3
 
@@ -66,7 +66,6 @@ def test_a16_temperature_zero_and_near_zero_are_greedy(temperature):
         ({"temperature": float("nan")}, "not nan"),
         ({"temperature": float("inf")}, "not inf"),
         ({"top_k": 0}, "top_k keeps at least one"),
-        ({"top_k": 2.5}, "not 2.5"),
         ({"top_p": 0.0}, "top_p is a share"),
         ({"top_p": 1.1}, "not 1.1"),
     ],
@@ -78,12 +77,40 @@ def test_a16_bad_settings_are_named(arguments, message):
         generate(tiny(), [[1]], 1, **arguments)
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"temperature": "1"},
+        {"temperature": None},
+        {"top_k": 2.5},
+        {"top_k": 2.0},
+        {"top_k": "3"},
+        {"top_k": True},
+        {"top_k": float("nan")},
+        {"top_p": "x"},
+        {"top_p": True},
+    ],
+    ids=str,
+)
+def test_a16_settings_that_are_no_numbers_are_named(arguments):
+    with pytest.raises(TypeError, match=f"{next(iter(arguments))} is a "):
+        next_token_probs(LOGITS, **arguments)
+
+
 def test_scores_that_are_no_scores_are_refused():
     for bad in (float("nan"), float("inf")):
         with pytest.raises(FloatingPointError, match="NaN or infinite"):
             next_token_probs(torch.tensor([0.0, bad]))
     with pytest.raises(TypeError, match="floats"):
         next_token_probs(torch.tensor([1, 2]))
+    with pytest.raises(TypeError, match="a tensor of floats"):
+        next_token_probs([0.1, 0.2])
+    with pytest.raises(FloatingPointError, match="nothing to draw from"):
+        draw(torch.zeros(2, 3), torch.tensor([0.1, 0.2]))
+    with pytest.raises(ValueError, match=r"need probs \(B, V\) and u \(B,\)"):
+        draw(torch.ones(2, 3), torch.tensor([0.1]))
+    with pytest.raises(ValueError, match="no token in any row"):
+        pad_left([])
     # -inf forbids a token
     assert next_token_probs(torch.tensor([0.0, float("-inf")])).tolist() == [1, 0]
 
@@ -194,6 +221,12 @@ def test_padding_on_the_left():
         ("the film", 3, TypeError, "lists of ids"),
         (["the film"], 3, TypeError, "lists of ids"),
         ([1, 2], 3, TypeError, "lists of ids"),
+        ([[1.5]], 3, TypeError, "lists of ids"),
+        (torch.tensor([[1.5]]), 3, TypeError, "lists of ids"),
+        ([["film"]], 3, TypeError, "lists of ids"),
+        (None, 3, TypeError, "lists of ids"),
+        ([None], 3, TypeError, "lists of ids"),
+        ([[1]], 2.5, TypeError, "n_new is a whole number, not 2.5"),
         ([], 3, TypeError, "lists of ids"),
         ([[1]], 0, ValueError, "n_new must be at least 1"),
         ([[23]], 1, IndexError, "prompt 0 holds an id outside 0 … 22"),
@@ -203,6 +236,26 @@ def test_padding_on_the_left():
 def test_bad_prompts_are_named(prompts, n_new, error, message):
     with pytest.raises(error, match=message):
         generate(tiny(), prompts, n_new)
+
+
+def test_bad_seeds_and_ends_are_named():
+    for seed in (1.5, None, "0"):
+        with pytest.raises(TypeError, match="seed is a whole number"):
+            generate(tiny(), [[1]], 1, seed=seed)
+    with pytest.raises(TypeError, match="end_id is a whole number"):
+        generate(tiny(), [[1]], 1, end_id="</s>")
+    with pytest.raises(ValueError, match="end_id=23 would never come"):
+        generate(tiny(), [[1]], 1, end_id=23)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a21_half_precision_writes_too_also_with_padding(dtype):
+    model = tiny().to(dtype)
+    for how in WAYS:
+        rows = generate(model, PROMPTS, 6, **how)
+        assert [len(r) for r in rows] == [len(p) + 6 for p in PROMPTS]
+    ids, mask = pad_left(PROMPTS)
+    assert bool(torch.isfinite(model(ids, mask)).all())
 
 
 def test_a_model_that_diverged_says_so():
@@ -221,33 +274,94 @@ def test_an_example_for_the_explorer_holds_the_whole_distribution():
     model = tiny(vocab_size=24, n_ids=len(tokenizer), n_positions=32)
     found = next_token_example(model, tokenizer, "a good film ", n=5)
     assert len(found["tokens"]) == 5
-    assert found["size"] == len(tokenizer) - 5
+    assert sum(n for n, _, _ in found["tail"]) == len(tokenizer) - 5
     values = [p for _, p in found["tokens"]]
     assert values == sorted(values, reverse=True)
-    assert abs(sum(values) + found["rest"] - 1) < 1e-5
+    assert abs(sum(values) + sum(q for _, q, _ in found["tail"]) - 1) < 1e-4
     ids = [tokenizer.start_id, *tokenizer.encode("a good film ")]
-    assert_close(
-        values[0], model(torch.tensor([ids]))[0, -1, : len(tokenizer)].softmax(-1).max().item(), atol=1e-5, rtol=0
-    )
-    assert not any(" " in token for token, _ in found["tokens"])
+    probs = model(torch.tensor([ids]))[0, -1, : len(tokenizer)].softmax(-1)
+    assert_close(values[0], probs.max().item(), atol=1e-5, rtol=0)
+    named = [name for _, _, some in found["tail"] for name in some]
+    assert not any(" " in token for token in [*(name for name, _ in found["tokens"]), *named])
+    assert len(set(named)) == len(named)
+    assert {name.replace("␣", " ") for name in named} <= {*tokenizer.tokens}
     with pytest.raises(ValueError, match="at least one word"):
         next_token_example(model, tokenizer, "  ")
+    with pytest.raises(TypeError, match="one string"):
+        next_token_example(model, tokenizer, ["a", "film"])
+    with pytest.raises(ValueError, match="n must be at least 1"):
+        next_token_example(model, tokenizer, "a", n=0)
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
+def test_runs_are_of_nearly_equal_probabilities():
+    ranked = [0.2, 0.19, 0.1, 0.05, 0.05, 0.05, 0.046, 1e-9, 0.0]
+    assert grouped(ranked, "abcdefghi") == [
+        [2, 0.39, ["a", "b"]],
+        [1, 0.1, ["c"]],
+        [4, 0.196, ["d", "e", "g"]],
+        [1, 1e-9, ["h"]],  # small, and not 0; what is 0 cannot be drawn
+    ]
+    assert grouped([], "") == []
+
+
+def run_in_node(script, tmp_path, **values):
+    """What a script prints as JSON, run behind the front end's functions and with these values."""
+    text = (files("plm") / "explore_static" / "next_token.js").read_text(encoding="utf-8")
+    file = tmp_path / "check.mjs"
+    constants = "".join(f"const {name} = {json.dumps(value)};\n" for name, value in values.items())
+    file.write_text(
+        text.replace("export default { render };", "") + constants + f"console.log(JSON.stringify({script}));"
+    )
+    return json.loads(subprocess.run(["node", file], check=True, capture_output=True, text=True).stdout)
+
+
+needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
+
+
+def state_of(probs, n):
+    """What `next_token_example` gives for probabilities in descending order."""
+    values, names = probs.tolist(), [str(i) for i in range(len(probs))]
+    return {"tokens": [*map(list, zip(names, values[:n]))], "tail": grouped(values[n:], names[n:])}
+
+
+@needs_node
 def test_the_explorer_chooses_as_the_library_does(tmp_path):
     probs = LOGITS[0].double().softmax(-1).sort(descending=True).values
-    n = len(probs)
-    now = {"tokens": [[str(i), p] for i, p in enumerate(probs.tolist())], "rest": 0, "size": 0}
-    settings_ = [(t, k, p) for t in (0, 0.3, 1, 1.9) for k in (1, 5, 59, 60) for p in (0.05, 0.5, 0.8, 1)]
-    text = (files("plm") / "explore_static" / "next_token.js").read_text(encoding="utf-8")
-    script = tmp_path / "check.mjs"
-    script.write_text(
-        text.replace("export default { render };", "")
-        + f"const now = {json.dumps(now)};\n"
-        + f"console.log(JSON.stringify({json.dumps(settings_)}.map(([t, k, p]) => choose(now, t, k, p))));"
-    )
-    answer = subprocess.run(["node", script], check=True, capture_output=True, text=True)
-    for (t, k, p), found in zip(settings_, json.loads(answer.stdout), strict=True):
-        wanted = next_token_probs(probs.log(), t, None if k == 60 or k > n else k, None if p == 1 else p)
-        assert_close(torch.tensor(found["kept"], dtype=torch.float64), wanted, msg=f"{t}, {k}, {p}")
+    ways = [(t, k, p) for t in (0, 0.3, 1, 1.9) for k in (1, 5, 59, 60) for p in (0.05, 0.5, 0.8, 1)]
+    found = run_in_node("ways.map(([t, k, p]) => choose(now, t, k, p))", tmp_path, ways=ways, now=state_of(probs, 50))
+    for (t, k, p), one in zip(ways, found, strict=True):
+        wanted = next_token_probs(probs.log(), t, None if k == 60 or k > 50 else k, None if p == 1 else p)
+        assert_close(torch.tensor(one["kept"], dtype=torch.float64), wanted, msg=f"{t}, {k}, {p}")
+        assert (one["tail"], one["left"]) == (0, int((wanted > 0).sum()))
+
+
+@needs_node
+@pytest.mark.parametrize("spread", [1.0, 2.0, 4.0], ids="spread {}".format)
+def test_the_explorer_is_right_about_tokens_it_does_not_list(spread, tmp_path):
+    """Sixty of six thousand are listed; what the sliders make of the others is right to within a per cent."""
+    logits = torch.randn(6000, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * spread
+    probs = logits.softmax(-1).sort(descending=True).values
+    ways = [(t / 10, k, p) for t in range(1, 21) for k in (7, 60) for p in (0.05, 0.5, 0.9, 0.95, 1)]
+    found = run_in_node("ways.map(([t, k, p]) => choose(now, t, k, p))", tmp_path, ways=ways, now=state_of(probs, 60))
+    for (t, k, p), one in zip(ways, found, strict=True):
+        wanted = next_token_probs(probs.log(), t, None if k == 60 else k, None if p == 1 else p)
+        kept, n = torch.tensor(one["kept"], dtype=torch.float64), int((wanted > 0).sum())
+        # Where the cut falls between two tokens a hair decides: one token, or one in a hundred, may be there too many.
+        assert abs(one["left"] - n) <= max(1, 0.01 * n), (t, k, p)
+        both = (kept > 0) & (wanted[:60] > 0)
+        if one["left"] == n or n > 100:
+            assert_close(kept[both], wanted[:60][both], rtol=0.01, atol=0, msg=lambda m, way=(t, k, p): f"{way}: {m}")
+        assert one["tail"] == pytest.approx(wanted[60:].sum().item(), abs=0.01), (t, k, p)
+
+
+@needs_node
+def test_the_explorer_draws_listed_tokens_and_others_and_nothing_that_is_cut(tmp_path):
+    now = {"tokens": [["a", 0.5], ["b", 0.3]], "tail": [[2, 0.2, ["c", "d"]]]}
+    at = "[0, 0.49, 0.51, 0.79, 0.81, 0.99, 0.999999999999]"
+    draws = f"{at}.map((u) => drawTen(now, choose(now, t, 60, p), () => u)[0])"
+    assert run_in_node(draws, tmp_path, now=now, t=1, p=1) == ["a", "a", "b", "b", "(d)", "(d)", "(d)"]
+    assert set(run_in_node(draws, tmp_path, now=now, t=1, p=0.8)) == {"a", "b"}
+    assert set(run_in_node(draws, tmp_path, now=now, t=0, p=1)) == {"a"}
+    once = run_in_node("choose(now, 1, 60, 0.85)", tmp_path, now=now)
+    assert once["left"] == 3  # one of the two equals is enough to reach the share
+    assert_close(once["tail"], 0.1 / 0.9)

@@ -5,11 +5,13 @@ it takes part in the merges, no word can hold it, and decoding is nothing but jo
 that leave nothing to chance, and are those of Hugging Face's `tokenizers`:
   ids: the special tokens, then the characters by code point, then the merged tokens in the order in which they were made;
   of two pairs that are equally frequent the one with the smaller ids (left, then right) is merged first.
+One thing is ours alone: a pair that spells a special token (a text full of "<s>") is never merged.
 """
 
 import heapq
 import itertools
 import json
+import operator
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -50,10 +52,16 @@ def learn_merges(
 ) -> tuple[list[str], list[Pair]]:
     """The tokens (in the order of their ids) and the merges (pairs of ids, in the order in which they apply).
 
-    counts: how often each word occurs. Stops at `vocab_size` tokens, or when no pair is left. A pair is recounted only in the
-    words that hold the pair merged last; the heap keeps old counts, which can only be too high, and corrects one when it
-    comes up.
+    counts: how often each word occurs, at least once. Stops at `vocab_size` tokens, or when no pair is left. A pair is
+    recounted only in the words that hold the pair merged last; the heap keeps old counts, which can only be too high, and
+    corrects one when it comes up.
     """
+    if not isinstance(counts, Mapping):
+        raise TypeError(f"counts maps each word to how often it occurs; got {type(counts).__name__}")
+    if (rarest := min(counts.items(), key=lambda item: item[1], default=("", 1)))[1] < 1:
+        raise ValueError(f"the word {rarest[0]!r} occurs {rarest[1]} times; leave out what does not occur")
+    if not isinstance(vocab_size, int):
+        raise TypeError(f"vocab_size is a number of tokens, an int, not {vocab_size!r}")
     tokens = [*specials, *sorted({character for word in counts for character in word})]
     if vocab_size < len(tokens):
         raise ValueError(f"vocab_size={vocab_size} is below the {len(tokens)} special tokens and single characters")
@@ -75,6 +83,8 @@ def learn_merges(
                 heapq.heappush(heap, (-frequency[pair], pair))
             continue
         new = ids.setdefault(tokens[pair[0]] + tokens[pair[1]], len(tokens))  # ab+c and a+bc are one token
+        if new < len(specials):  # a text must not be able to write a special token
+            continue
         if new == len(tokens):
             tokens.append(tokens[pair[0]] + tokens[pair[1]])
         merges.append(pair)
@@ -110,11 +120,17 @@ class BPE:
             raise ValueError("each token may stand once in a vocabulary, but some stand twice")
         self._made: dict[Pair, tuple[int, int]] = {}  # pair -> (rank, the token it makes)
         for rank, (left, right) in enumerate(self.merges):
+            if not (0 <= left < len(self) and 0 <= right < len(self)):
+                raise ValueError(f"merge {rank} joins tokens {left} and {right}; there are {len(self)}")
             made = self.ids.get(self.tokens[left] + self.tokens[right])
             if made is None:
                 raise ValueError(f"merge {rank} makes {self.tokens[left] + self.tokens[right]!r}, which is no token")
+            if min(left, right, made) < len(self.specials):
+                raise ValueError(
+                    f"merge {rank} joins or makes a special token: texts could write {self.tokens[made]!r}"
+                )
             self._made.setdefault((left, right), (rank, made))
-        self._cache: dict[str, list[int]] = {}
+        self._cache: dict[str, tuple[int, ...]] = {}
 
     @classmethod
     def train(cls, texts: Iterable[str], vocab_size: int, specials: Sequence[str] = SPECIALS) -> "BPE":
@@ -145,8 +161,11 @@ class BPE:
 
     def encode_word(self, word: str) -> list[int]:
         """Ids of one word, its space included: of all pairs the earliest learnt is merged first, the leftmost among equals."""
+        if not isinstance(word, str):
+            raise TypeError(f"a word is a string, not {type(word).__name__}")
         if word in self._cache:
-            return self._cache[word]
+            return list(self._cache[word])
+        word = _SURROGATE.sub("\ufffd", word)
         ids = [self.ids.get(c, self.ids[UNKNOWN]) for c in word]
         while len(ids) > 1:
             ranked = [(self._made[p], i) for i, p in enumerate(itertools.pairwise(ids)) if p in self._made]
@@ -156,7 +175,7 @@ class BPE:
             ids[i : i + 2] = [made]
         if len(self._cache) >= _CACHED_WORDS:
             self._cache.clear()
-        self._cache[word] = ids
+        self._cache[word] = tuple(ids)
         return ids
 
     def pieces(self, text: str) -> list[str]:
@@ -165,7 +184,10 @@ class BPE:
 
     def decode(self, ids: Iterable[int], specials: bool = False) -> str:
         """The text of a sequence of ids; special tokens are left out, or written by name."""
-        known = [int(i) for i in ids]
+        try:
+            known = [operator.index(i) for i in ids]
+        except TypeError:
+            raise TypeError(f"ids is a sequence of whole numbers, not {ids!r}") from None
         for i in known:
             if not 0 <= i < len(self):
                 raise IndexError(f"id {i} is outside this vocabulary of {len(self)} tokens")
@@ -202,10 +224,10 @@ class BPE:
         """Read a tokenizer from a file of `save`."""
         content = read_json(path)
         try:
-            vocab, merges = content["model"]["vocab"], content["model"]["merges"]
+            vocab, merges = dict(content["model"]["vocab"]), content["model"]["merges"]
             tokens = sorted(vocab, key=vocab.__getitem__)
             pairs = [(vocab[a], vocab[b]) for a, b in merges]
-        except (KeyError, TypeError, ValueError):
+        except (AttributeError, KeyError, TypeError, ValueError):
             raise ValueError(f"{path} is no BPE tokenizer: it needs model.vocab and model.merges") from None
         if sorted(vocab.values()) != list(range(len(vocab))):
             raise ValueError(f"the ids in {path} are not 0 … {len(vocab) - 1}")

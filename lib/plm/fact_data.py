@@ -5,52 +5,22 @@ so one can ask how a model does on countries it never met, in words it has met, 
 """
 
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from plm.data import GENSIM, package_file
-from plm.pair_data import CONTRADICTED, NEUTRAL, country_facts, part_of
+from plm.pair_data import PARTS, STATEMENTS, Wordings, country_facts, draw_facts, part_of
 from plm.question_answering import Answer, Question
 
-PARTS = ("train", "dev", "test")
 LANGUAGES = ("en", "zh")
 LEE = {  # 50 news texts and how alike people find each two (Lee, Pincombe and Welsh 2005), in gensim's test data
     "lee.cor": "a878f9a58f6743c32985c56c2f2f75988386216b38a4023a01fd3bcf7884d93e",
     "similarities0-1.txt": "23762bc6b728897144dda3d324a2c032dc1e059e1009806226d64b6dd123ed79",
 }
 LEE_PARTS = {"train": range(30), "dev": range(30, 38), "test": range(38, 50)}  # by text: a pair has both in one part
-Wordings = dict[str, tuple[str, ...]]
-STATEMENTS: dict[str, Wordings] = {
-    "en": {
-        "capital": (
-            "the capital of {x} is {y}.",
-            "{y} is the capital of {x}.",
-            "{x} is governed from {y}.",
-            "the parliament of {x} sits in {y}.",
-            "as its seat of government {x} has chosen {y}.",
-        ),
-        "currency": (
-            "people in {x} pay with the {y}.",
-            "the money of {x} is the {y}.",
-            "in {x} it costs one {y}.",
-            "the currency of {x} is called {y}.",
-            "whoever shops in {x} needs the {y}.",
-        ),
-        "language": (
-            "in {x} they speak {y}.",
-            "the language of {x} is {y}.",
-            "{y} is spoken in {x}.",
-            "the laws of {x} are written in {y}.",
-            "children in {x} learn to read in {y}.",
-        ),
-    },
-    "zh": {
-        "currency": ("{x}的货币是{y}。", "在{x}用{y}付钱。", "{y}是{x}的货币。", "去{x}买东西要用{y}。"),
-        "language": ("{x}的官方语言是{y}。", "在{x}人们说{y}。", "{y}是{x}的语言。", "{x}的孩子在学校学{y}。"),
-    },
-}
 QUESTIONS: dict[str, Wordings] = {
     "en": {
         "capital": ("what is the capital of {x}?", "which city is the capital of {x}?", "from where is {x} governed?"),
@@ -165,24 +135,13 @@ def statement_pairs(part: str, n: int, language: str = "en", unseen: bool = Fals
         raise ValueError(f"asked for {n} pairs; there must be at least one")
     rng = np.random.default_rng([seed, *f"pairs {part} {language} {unseen}".encode()])
     found: list[TextPair] = []
-    while len(found) < n:
-        label, x = len(found) % 3, names[rng.integers(len(names))]
-        kind = str(rng.choice(list(known[x])))
-        others = [z for z in names if known[z].get(kind, known[x][kind]) != known[x][kind]]
-        about, said = (x, kind), known[x][kind]
-        other = others[rng.integers(len(others))]
-        if label == CONTRADICTED:
-            said = known[other][kind]
-        elif label == NEUTRAL:
-            rest = [k for k in known[x] if k != kind]
-            about = (other, kind) if rng.random() < 0.5 else (x, str(rng.choice(rest)))
-            said = known[about[0]][about[1]]
+    for first, second, label in itertools.islice(draw_facts(known, names, rng), n):
         # Two different wordings, so that no pair is told by its being the same sentence twice.
-        i, j = (int(k) for k in rng.permutation(len(states[kind]) - 1)[:2])
+        i, j = (int(k) for k in rng.permutation(len(states[first.kind]) - 1)[:2])
         if unseen:
             i, j = (-1, j) if rng.random() < 0.5 else (i, -1)
-        premise = states[kind][i].format(x=x, y=known[x][kind])
-        found.append(TextPair(premise, states[about[1]][j].format(x=about[0], y=said), label))
+        a, b = first.put(states[first.kind][i]), second.put(states[second.kind][j])
+        found.append(TextPair(a, b, label))
     return [found[i] for i in rng.permutation(n)]
 
 

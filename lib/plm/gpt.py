@@ -39,16 +39,22 @@ class GPTConfig(LayerConfig):
                 object.__setattr__(self, name, value)
         super().__post_init__()
         for name in ("vocab_size", "n_positions", "n_ids"):
+            if not isinstance(getattr(self, name), int):
+                raise TypeError(f"{name} is a whole number, not {getattr(self, name)!r}")
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
         if self.n_ids > self.vocab_size:
             raise ValueError(f"n_ids={self.n_ids} tokens do not fit into a table of vocab_size={self.vocab_size}")
-        if not self.init_std >= 0:
+        if not 0 <= self.init_std < float("inf"):
             raise ValueError(f"init_std is a standard deviation, not {self.init_std}")
 
     @classmethod
     def from_dict(cls, stored: dict[str, Any]) -> "GPTConfig":
         """From the config of a checkpoint; keys that are no fields (a tokenizer, say) are left out."""
+        if "vocab_size" not in stored:
+            raise ValueError(
+                f"no config of a GPT, as it has no vocab_size: {', '.join(map(str, stored)) or 'it is empty'}"
+            )
         return cls(**{f.name: stored[f.name] for f in fields(cls) if f.name in stored})
 
 
@@ -120,6 +126,12 @@ class GPT(nn.Module):
     def loss(self, batch: dict[str, Tensor]) -> tuple[Tensor, int]:
         """Summed cross entropy of each next token in batch["ids"], (B, T + 1), and the number of tokens predicted, B * T."""
         ids = batch["ids"]
+        if not isinstance(ids, Tensor) or ids.ndim != 2 or ids.shape[1] < 2:
+            raise TypeError(f"batch['ids'] must be a tensor (B, T + 1) with T at least 1; got {_said(ids)}")
+        if bool((ids[:, -1] < 0).any()):  # -100 would not count as a target, and be counted as a token
+            raise IndexError(
+                f"ids must lie in 0 … {self.config.vocab_size - 1}; the last of a row is {ids[:, -1].min()}"
+            )
         h, targets = self.hidden(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten()
         return linear_cross_entropy(h, self.tokens.weight, targets), targets.numel()
 
@@ -145,14 +157,19 @@ class GPT(nn.Module):
         A text longer than n_positions is read in windows that move on by `stride` tokens (half a window, unless given): a
         token then has at least n_positions - stride tokens of context, where the text has so many. One text, no padding.
         """
+        if isinstance(ids, str):
+            raise TypeError("ids are numbers, not text: tokenizer.encode(text) makes them")
         text = torch.as_tensor(ids, device=self.tokens.weight.device)
         longest = self.config.n_positions
-        stride = stride or max(1, longest // 2)
+        stride = max(1, longest // 2) if stride is None else stride
         if text.ndim != 1 or len(text) < 2:
             raise ValueError(
                 f"need one text of at least two tokens, (N,), the first of which is given; got {text.shape}"
             )
-        if not 1 <= stride <= longest:
+        self._check(text[None], None, 0)
+        if not 0 <= int(text.min()) <= int(text.max()) < self.config.vocab_size:
+            raise IndexError(f"ids must lie in 0 … {self.config.vocab_size - 1}; got {text.min()} … {text.max()}")
+        if not isinstance(stride, int) or not 1 <= stride <= longest:
             raise ValueError(f"stride must lie between 1 and n_positions = {longest}, not {stride}")
         found, parts, done = modes(self), [], 1  # ids[0] is given
         self.eval()
@@ -169,13 +186,16 @@ class GPT(nn.Module):
 
     def _check(self, ids: Tensor, mask: Tensor | None, before: int) -> None:
         if not isinstance(ids, Tensor) or ids.dtype != torch.int64 or ids.ndim != 2 or 0 in ids.shape:
-            what = f"{tuple(ids.shape)} {ids.dtype}" if isinstance(ids, Tensor) else type(ids).__name__
-            raise TypeError(f"ids must be an int64 tensor (B, T) with B and T at least 1; got {what}")
+            raise TypeError(f"ids must be an int64 tensor (B, T) with B and T at least 1; got {_said(ids)}")
         if mask is not None and (mask.dtype != torch.bool or mask.shape != (len(ids), before + ids.shape[1])):
             raise TypeError(
                 f"mask must be bool ({len(ids)}, {before + ids.shape[1]}), True for true tokens, those in the caches "
                 f"included; got {tuple(mask.shape)} {mask.dtype}"
             )
+
+
+def _said(ids: Any) -> str:
+    return f"{tuple(ids.shape)} {ids.dtype}" if isinstance(ids, Tensor) else type(ids).__name__
 
 
 def parameter_terms(config: GPTConfig) -> dict[str, int]:

@@ -84,8 +84,13 @@ class TaskBatch(NamedTuple):
 
 def collate(examples: Sequence[Example]) -> TaskBatch:
     """Examples side by side. Padding on the right needs no mask: what reads from left to right never meets it."""
-    if not examples or len({len(e.sequences) for e in examples}) != 1:
+    if not len(examples) or len({len(e.sequences) for e in examples}) != 1:
         raise ValueError("a batch holds at least one example, all with the same number of sequences")
+    for e in examples:
+        if not isinstance(e.label, int) or e.label < 0:
+            raise ValueError(f"a label is the number of a class, 0 or more, not {e.label!r}")
+        if not e.sequences or not all(e.sequences):
+            raise ValueError("an example without any token cannot be judged")
     lengths = torch.tensor([[len(s) for s in e.sequences] for e in examples])
     ids = torch.zeros(*lengths.shape, int(lengths.max()), dtype=torch.int64)
     for b, example in enumerate(examples):
@@ -103,7 +108,9 @@ class GPTForTask(nn.Module):
 
     def __init__(self, gpt: GPT, n_classes: int | None, dropout: float = 0.1):
         super().__init__()
-        if n_classes is not None and n_classes < 2:
+        if not isinstance(gpt, GPT):
+            raise TypeError(f"gpt is a plm.gpt.GPT, not {type(gpt).__name__}")
+        if n_classes is not None and (not isinstance(n_classes, int) or n_classes < 2):
             raise ValueError(f"a task has at least two classes, not {n_classes}; None is for multiple choice")
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout is a probability below 1, not {dropout}")
@@ -138,13 +145,18 @@ class GPTForTask(nn.Module):
         L1 is 0, and costs nothing, without `language`.
         """
         states = self.states(batch)
-        task = F.cross_entropy(self.classify(states, batch.lengths), batch.labels)
+        logits = self.classify(states, batch.lengths)
+        if int(batch.labels.max()) >= logits.shape[1]:
+            raise ValueError(
+                f"there are {logits.shape[1]} classes or answers, and a label is {int(batch.labels.max())}"
+            )
+        task = F.cross_entropy(logits, batch.labels)
         if not language:
             return task, task.new_zeros(())
         inside = torch.arange(1, batch.ids.shape[2], device=batch.ids.device) < batch.lengths[..., None]
         targets = batch.ids[..., 1:].where(inside, IGNORED).flatten()
         total = linear_cross_entropy(states[..., :-1, :].flatten(0, 2), self.gpt.tokens.weight, targets)
-        return task, total / inside.sum()
+        return task, total / inside.sum().clamp(min=1)  # sequences of one token predict none
 
 
 def fine_tune(
@@ -166,10 +178,15 @@ def fine_tune(
     lm_weight: the paper's λ. The rate rises in a line over the share `warmup` of the steps, then falls in a line to 0. Chance
     (order, dropout) comes from `seed`. after_pass(i) is called after each pass, in evaluation mode.
     """
-    if passes < 1 or not len(examples):
-        raise ValueError("there must be at least one example and one pass")
-    if not lr > 0 or not lm_weight >= 0:
+    if not isinstance(passes, int) or passes < 1 or not len(examples):
+        raise ValueError(f"there must be at least one example and one pass; got {len(examples)} and {passes}")
+    if not 0 < lr < float("inf") or not 0 <= lm_weight < float("inf"):
         raise ValueError(f"lr must be above 0 and lm_weight at least 0; got {lr} and {lm_weight}")
+    if not 0 <= warmup <= 1 or not weight_decay >= 0 or not clip > 0:
+        raise ValueError(
+            f"need warmup in 0 … 1, weight_decay at least 0 and clip above 0; got {warmup}, {weight_decay} and {clip}"
+        )
+    _check_batch_size(batch_size)
     torch.manual_seed(seed)
     n, losses = -(-len(examples) // batch_size), list[float]()
     rate = linear_decay(passes * n, int(warmup * passes * n))
@@ -191,6 +208,7 @@ def fine_tune(
 
 def batches(examples: Sequence[Example], batch_size: int) -> Iterator[TaskBatch]:
     """Shuffled batches in which like lengths stand together: shuffled, sorted within stretches of eight batches, shuffled."""
+    _check_batch_size(batch_size)
     order, stretch = torch.randperm(len(examples)).tolist(), 8 * batch_size
     groups: list[list[int]] = []
     for part in (order[i : i + stretch] for i in range(0, len(order), stretch)):
@@ -200,9 +218,15 @@ def batches(examples: Sequence[Example], batch_size: int) -> Iterator[TaskBatch]
         yield collate([examples[j] for j in groups[g]])
 
 
+def _check_batch_size(batch_size: int) -> None:
+    if not isinstance(batch_size, int) or batch_size < 1:
+        raise ValueError(f"batch_size is a number of examples, at least 1, not {batch_size!r}")
+
+
 @torch.no_grad()
 def predict(model: GPTForTask, examples: Sequence[Example], batch_size: int = 64) -> Tensor:
     """The class (or answer) with the highest score, (N,) int64. Leaves the model in the mode it found."""
+    _check_batch_size(batch_size)
     order = sorted(range(len(examples)), key=lambda j: max(map(len, examples[j].sequences)))
     guess, found = torch.empty(len(order), dtype=torch.int64), modes(model)
     model.eval()

@@ -97,6 +97,8 @@ def judge(model: GPT, tokenizer: BPE, documents: Sequence[Document], stride: int
     for document in documents:
         ids, starts = [tokenizer.start_id], []
         for sentence in document:
+            if isinstance(sentence, str):
+                raise TypeError("a document is a list of sentences, each a list of words: plm.tokenize.words(text)")
             for word in sentence:
                 starts.append(len(ids) - 1)  # of the word's first token, among the predicted ones
                 ids += tokenizer.encode_word(word + " ")

@@ -5,6 +5,8 @@ models of chapters 7, 10 and 11 never read (those behind the first five million 
 """
 
 import hashlib
+import itertools
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import NamedTuple
 
@@ -18,11 +20,41 @@ PARTS = ("train", "dev", "test")
 ENTAILED, CONTRADICTED, NEUTRAL = range(3)
 Sentence = list[str]
 PRETRAINING_WORDS = 5_000_000
-# Three wordings of each kind of fact; {x} is the country, {y} what is said about it.
-WORDINGS = {
-    "capital": ("the capital of {x} is {y} .", "{y} is the capital of {x} .", "{x} is governed from {y} ."),
-    "currency": ("people in {x} pay with the {y} .", "the money of {x} is the {y} .", "in {x} it costs one {y} ."),
-    "language": ("in {x} they speak {y} .", "the language of {x} is {y} .", "{y} is spoken in {x} ."),
+Wordings = dict[str, tuple[str, ...]]
+# Each kind of fact in several wordings; {x} is the country, {y} what is said about it. The last of each is held out by
+# plm.fact_data; the pairs of chapter 10 are in the first three.
+STATEMENTS: dict[str, Wordings] = {
+    "en": {
+        "capital": (
+            "the capital of {x} is {y}.",
+            "{y} is the capital of {x}.",
+            "{x} is governed from {y}.",
+            "the parliament of {x} sits in {y}.",
+            "as its seat of government {x} has chosen {y}.",
+        ),
+        "currency": (
+            "people in {x} pay with the {y}.",
+            "the money of {x} is the {y}.",
+            "in {x} it costs one {y}.",
+            "the currency of {x} is called {y}.",
+            "whoever shops in {x} needs the {y}.",
+        ),
+        "language": (
+            "in {x} they speak {y}.",
+            "the language of {x} is {y}.",
+            "{y} is spoken in {x}.",
+            "the laws of {x} are written in {y}.",
+            "children in {x} learn to read in {y}.",
+        ),
+    },
+    "zh": {
+        "currency": ("{x}的货币是{y}。", "在{x}用{y}付钱。", "{y}是{x}的货币。", "去{x}买东西要用{y}。"),
+        "language": ("{x}的官方语言是{y}。", "在{x}人们说{y}。", "{y}是{x}的语言。", "{x}的孩子在学校学{y}。"),
+    },
+}
+WORDINGS: Wordings = {  # as runs of words: the full stop is one
+    kind: tuple(f"{wording.removesuffix('.')} ." for wording in several[:3])
+    for kind, several in STATEMENTS["en"].items()
 }
 
 
@@ -32,6 +64,18 @@ class Pair(NamedTuple):
     a: Sentence
     b: Sentence
     label: int
+
+
+class Fact(NamedTuple):
+    """What is said of a country: its capital, its money or its language."""
+
+    kind: str
+    x: str
+    y: str
+
+    def put(self, wording: str) -> str:
+        """The sentence in one of the wordings of its kind."""
+        return wording.format(x=self.x, y=self.y)
 
 
 class Choice(NamedTuple):
@@ -71,31 +115,44 @@ def part_of(name: str) -> str:
     return "train" if digit < 7 else "dev" if digit == 7 else "test"
 
 
-def fact_pairs(part: str, n: int, seed: int = 0) -> list[Pair]:
-    """n pairs of a premise and a hypothesis, a third of each class, about countries of one part.
+def draw_facts(
+    known: Mapping[str, Mapping[str, str]], names: list[str], rng: np.random.Generator
+) -> Iterator[tuple[Fact, Fact, int]]:
+    """Without end: a fact about one of the countries, a second statement, and the class of the two; classes take turns.
 
-    ENTAILED: the same fact in another wording. CONTRADICTED: another capital (money, language) of the same country. NEUTRAL:
-    another kind of fact about the country, or a fact of the same kind about another country.
+    ENTAILED: the same fact. CONTRADICTED: another capital (money, language) of the same country. NEUTRAL: another kind of fact
+    about the country, or a fact of the same kind about another country. The numbers that choose the wordings are drawn by the
+    caller, from the same `rng`, between one pair and the next.
+    """
+    for label in itertools.cycle((ENTAILED, CONTRADICTED, NEUTRAL)):
+        x = names[rng.integers(len(names))]
+        kind = str(rng.choice(list(known[x])))
+        others = [z for z in names if known[z].get(kind, known[x][kind]) != known[x][kind]]
+        other = others[rng.integers(len(others))]
+        second = first = Fact(kind, x, known[x][kind])
+        if label == CONTRADICTED:
+            second = Fact(kind, x, known[other][kind])
+        elif label == NEUTRAL:
+            rest = [k for k in known[x] if k != kind]
+            name, about = (other, kind) if rng.random() < 0.5 else (x, str(rng.choice(rest)))
+            second = Fact(about, name, known[name][about])
+        yield first, second, label
+
+
+def fact_pairs(part: str, n: int, seed: int = 0) -> list[Pair]:
+    """n pairs of a premise and a hypothesis, a third of each class of `draw_facts`, about countries of one part.
+
+    The two are in different wordings. Of each kind one fact is taken for the only one: that Belgians also speak French would
+    count as a contradiction of their speaking Dutch.
     """
     _check(part, n)
     facts, rng = country_facts(), _rng("facts", part, seed)
     names = [name for name in facts if part_of(name) == part]
     pairs: list[Pair] = []
-    while len(pairs) < n:
-        label, x = len(pairs) % 3, names[rng.integers(len(names))]
-        kind = str(rng.choice(list(facts[x])))
-        others = [z for z in names if facts[z].get(kind, facts[x][kind]) != facts[x][kind]]
-        other = others[rng.integers(len(others))]
-        about, said = (x, kind), facts[x][kind]
-        if label == CONTRADICTED:
-            said = facts[other][kind]
-        elif label == NEUTRAL:
-            about = (other, kind) if rng.random() < 0.5 else (x, str(rng.choice([k for k in facts[x] if k != kind])))
-            said = facts[about[0]][about[1]]
-        first, second = rng.permutation(3)[:2]
-        premise = WORDINGS[kind][first].format(x=x, y=facts[x][kind])
-        hypothesis = WORDINGS[about[1]][second].format(x=about[0], y=said)
-        pairs.append(Pair(premise.split(" "), hypothesis.split(" "), label))
+    for first, second, label in itertools.islice(draw_facts(facts, names, rng), n):
+        i, j = rng.permutation(3)[:2]
+        a, b = first.put(WORDINGS[first.kind][i]), second.put(WORDINGS[second.kind][j])
+        pairs.append(Pair(a.split(" "), b.split(" "), label))
     return [pairs[i] for i in rng.permutation(n)]
 
 

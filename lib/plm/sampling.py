@@ -1,5 +1,8 @@
 """Writing with a language model: which token comes next (greedy, temperature, top-k, top-p), and one after the other."""
 
+import math
+import numbers
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +25,8 @@ def next_token_probs(
     counts as more probable, so that "the k most probable" are always k.
     """
     _check(temperature, top_k, top_p)
+    if not isinstance(logits, Tensor):
+        raise TypeError(f"logits must be a tensor of floats (..., V), not {type(logits).__name__}")
     if not logits.is_floating_point() or logits.ndim == 0 or logits.shape[-1] == 0:
         raise TypeError(f"logits must be floats (..., V), not {tuple(logits.shape)} {logits.dtype}")
     top = logits.max(-1, keepdim=True).values.double()
@@ -54,8 +59,12 @@ def _choose(logits: Tensor, temperature: float, top_k: int | None, top_p: float 
 
 def draw(probs: Tensor, u: Tensor) -> Tensor:
     """The token at the share u of the way through the distribution: probs (B, V), u (B,) in [0, 1). Returns (B,) int64."""
+    if probs.ndim != 2 or u.shape != probs.shape[:1]:
+        raise ValueError(f"need probs (B, V) and u (B,), not {tuple(probs.shape)} and {tuple(u.shape)}")
     cumulative = probs.cumsum(-1)
     total = cumulative[:, -1:]
+    if not bool((total > 0).all()):  # NaN, too
+        raise FloatingPointError("there is nothing to draw from: a row of probs is all 0 or NaN")
     return ((cumulative <= u.double()[:, None] * total) & (cumulative < total)).sum(-1)
 
 
@@ -82,8 +91,13 @@ def generate(
     """
     _check(temperature, top_k, top_p)
     rows = _prompts(model, prompts)
+    for name, value in (("n_new", n_new), ("seed", seed), ("end_id", 0 if end_id is None else end_id)):
+        if not _whole(value):
+            raise TypeError(f"{name} is a whole number, not {value!r}")
     if n_new < 1:
         raise ValueError(f"n_new must be at least 1 token, not {n_new}")
+    if end_id is not None and not 0 <= end_id < model.config.n_ids:
+        raise ValueError(f"end_id={end_id} would never come: the model writes ids 0 … {model.config.n_ids - 1}")
     device = model.tokens.weight.device
     u = torch.stack([torch.rand(n_new, generator=_generator(seed, i), dtype=torch.float64) for i in range(len(rows))])
     going, caches, found = list(range(len(rows))), None, modes(model)
@@ -118,28 +132,57 @@ def generate(
 
 @torch.no_grad()
 def next_token_example(model: GPT, tokenizer: BPE, text: str, n: int = 60) -> dict[str, Any]:
-    """One prefix for the front end `next_token`: the n most probable tokens after a text, and what the others hold.
+    """One prefix for the front end `next_token`: the n most probable tokens after a text, and the others in groups.
 
-    The text is read as the beginning of a document. The space that ends a word is shown as ␣.
+    The text is read as the beginning of a document. The space that ends a word is shown as ␣. See `grouped`.
     """
+    if not isinstance(text, str):
+        raise TypeError(f"text is one string, not {type(text).__name__}")
     if not text.strip():
         raise ValueError("type at least one word")
+    if n < 1:
+        raise ValueError(f"n must be at least 1 token, not {n}")
     ids = [tokenizer.start_id, *tokenizer.encode(text)][-model.config.n_positions :]
     found = modes(model)
     model.eval()
     try:
-        probs = next_token_probs(model(torch.tensor([ids]))[0, -1, : model.config.n_ids].cpu())
+        here = torch.tensor([ids], device=model.tokens.weight.device)
+        probs = next_token_probs(model(here)[0, -1, : model.config.n_ids].cpu())
     finally:
         restore(found)
-    values, tokens = probs.topk(min(n, len(probs)))
-    listed = [[tokenizer.tokens[i].replace(" ", "␣"), round(p, 6)] for i, p in zip(tokens.tolist(), values.tolist())]
-    rest = max(0.0, 1 - sum(p for _, p in listed))
-    return {"text": text.strip(), "tokens": listed, "rest": round(rest, 6), "size": len(probs) - len(listed)}
+    ranked, order = probs.sort(descending=True, stable=True)
+    names = [tokenizer.tokens[i].replace(" ", "␣") for i in order.tolist()]
+    listed = [[name, _digits(p)] for name, p in zip(names[:n], ranked[:n].tolist())]
+    return {"text": text.strip(), "tokens": listed, "tail": grouped(ranked[n:].tolist(), names[n:])}
+
+
+def grouped(ranked: Sequence[float], names: Sequence[str], width: float = 0.1) -> list[list[Any]]:
+    """Probabilities in descending order as runs of nearly equal ones: [how many, their sum, the names of up to three] each.
+
+    In a run the natural logs differ by at most `width`, so that the run may be taken for equal shares of its sum: raised to
+    the power 1/τ (temperature τ) it is then off by a share of about (width / 2)² |1/τ - 1| / 2τ at most, half a per
+    cent at τ = 0.4. What has underflowed to 0 is left out.
+    """
+    runs: list[tuple[int, int]] = []  # the first place of each, and the one behind its last
+    for i, p in enumerate(ranked):
+        if p > 0 and (not runs or math.log(ranked[runs[-1][0]] / p) > width):
+            runs.append((i, i + 1))
+        elif p > 0:
+            runs[-1] = runs[-1][0], i + 1
+    some = lambda a, b: sorted({a, (a + b - 1) // 2, b - 1})  # noqa: E731
+    return [[b - a, _digits(sum(ranked[a:b])), [names[i] for i in some(a, b)]] for a, b in runs]
+
+
+def _digits(p: float) -> float:
+    """Five significant digits: small probabilities stay above 0."""
+    return float(f"{p:.5g}")
 
 
 def pad_left(rows: Sequence[Sequence[int]], pad_id: int = 0) -> tuple[Tensor, Tensor]:
     """Rows of ids as one batch that ends flush: ids (B, T) int64 and mask (B, T) bool, True for true tokens."""
-    longest = max(map(len, rows))
+    longest = max(map(len, rows), default=0)
+    if not longest:
+        raise ValueError("there is no token in any row")
     ids = torch.full((len(rows), longest), pad_id)
     mask = torch.zeros(len(rows), longest, dtype=torch.bool)
     for i, row in enumerate(rows):
@@ -155,9 +198,12 @@ def _generator(seed: int, row: int) -> torch.Generator:
 def _prompts(model: GPT, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
     if isinstance(prompts, Tensor):
         prompts = prompts.tolist()
-    if isinstance(prompts, str) or not len(prompts) or any(isinstance(p, str | int) for p in prompts):
+    try:
+        rows = [[operator.index(token) for token in prompt] for prompt in prompts]
+    except TypeError:  # text, floats, a single list ...
+        rows = []
+    if not rows or isinstance(prompts, str):
         raise TypeError("prompts is a list of lists of ids, one per text to continue: [tokenizer.encode(text)]")
-    rows = [[int(token) for token in prompt] for prompt in prompts]
     for i, row in enumerate(rows):
         if not row:
             raise ValueError(f"prompt {i} is empty: begin with the start token, [tokenizer.start_id]")
@@ -166,10 +212,19 @@ def _prompts(model: GPT, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
     return rows
 
 
+def _whole(value: Any) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
 def _check(temperature: float, top_k: int | None, top_p: float | None) -> None:
+    for name, value in (("temperature", temperature), ("top_p", 1.0 if top_p is None else top_p)):
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
+            raise TypeError(f"{name} is a number, not {value!r}")
     if not 0 <= temperature < float("inf"):
         raise ValueError(f"temperature is a number, 0 (greedy) or more, not {temperature}")
-    if top_k is not None and (top_k < 1 or int(top_k) != top_k):
+    if top_k is not None and not _whole(top_k):
+        raise TypeError(f"top_k is a whole number of tokens, not {top_k!r}; None keeps all")
+    if top_k is not None and top_k < 1:
         raise ValueError(f"top_k keeps at least one token, not {top_k}; None keeps all")
     if top_p is not None and not 0 < top_p <= 1:
         raise ValueError(f"top_p is a share above 0 and at most 1, not {top_p}; None keeps all")

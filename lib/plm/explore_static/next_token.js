@@ -1,31 +1,49 @@
 // The next token after a prefix: a bar per token, and what temperature, top-k and top-p leave of them.
-// state: { prefixes: [{ text, tokens: [[token, P], ... most probable first], rest, size }], prefix, temperature, k, p, drawn, message }
-//   `rest` is the probability of all tokens that are not listed, `size` how many those are: plm.sampling.next_token_example.
+// state: { prefixes: [{ text, tokens: [[token, P], ... most probable first], tail: [[how many, their sum, [some]], ...] }],
+//   prefix, temperature, k, p, drawn, message }
+//   `tail`: the tokens that are not listed, in runs of nearly equal probability, with the names of a few: plm.sampling.next_token_example.
 // question sent to a live kernel: { text }; it answers with new `prefixes` that hold the text as the last one.
 
 const ALL = 60; // top-k slider's end: no limit
 const SHOWN = 12;
 
-// log-probabilities / temperature, softmax, then top-k, then top-p: plm.sampling.next_token_probs
-const choose = ({ tokens, rest, size }, temperature, k, p) => {
-  const every = tokens.map(([, q]) => q);
-  if (temperature === 0) return { kept: every.map((_, i) => (i ? 0 : 1)), tail: 0 };
-  const top = Math.log(every[0]);
-  // The tail is spread evenly over its tokens: right at temperature 1, and nearly so around it.
-  let tail = rest > 0 && size > 0 ? size * Math.exp((Math.log(rest / size) - top) / temperature) : 0;
-  let kept = every.map((q) => Math.exp((Math.log(q) - top) / temperature));
-  const scale = () => { const sum = kept.reduce((a, b) => a + b, tail); kept = kept.map((q) => q / sum); tail /= sum; };
+// log-probabilities / temperature, softmax, then top-k, then top-p: plm.sampling.next_token_probs.
+// kept: the probability of each listed token; tail: that of all others; left: how many tokens have any.
+const choose = ({ tokens, tail }, temperature, k, p) => {
+  const runs = [...tokens.map(([, q]) => [1, q]), ...tail];
+  if (temperature === 0) return { kept: tokens.map((_, i) => (i ? 0 : 1)), beyond: [], tail: 0, left: 1 };
+  const top = Math.log(runs[0][1]);
+  let size = runs.map(([n]) => n);
+  let share = runs.map(([n, q]) => n * Math.exp((Math.log(q / n) - top) / temperature));
+  const scale = () => { const sum = share.reduce((a, b) => a + b, 0); share = share.map((q) => q / sum); };
+  if (k < ALL) share = share.map((q, i) => (i < Math.min(k, tokens.length) ? q : 0));
   scale();
-  if (k < ALL) { kept = kept.map((q, i) => (i < k ? q : 0)); tail = 0; scale(); }
   if (p < 1) {
     let before = 0;
-    const held = kept.map((q, i) => { const stay = i === 0 || before < p - 1e-9; before += q; return stay ? q : 0; });
-    if (before >= p - 1e-9) tail = 0;
-    kept = held;
+    share = share.map((q, i) => {
+      // of a run only as many tokens stay as it takes to reach p
+      const need = i === 0 ? 1 : Math.min(size[i], Math.ceil((p - 1e-9 - before) * size[i] / q));
+      before += q;
+      const stay = q > 0 && need > 0 ? need : 0, left = q * stay / size[i];
+      size[i] = stay;
+      return left;
+    });
     scale();
   }
-  return { kept, tail };
+  const sum = (values) => values.reduce((a, b) => a + b, 0), beyond = share.slice(tokens.length);
+  return { kept: share.slice(0, tokens.length), beyond, tail: sum(beyond), left: sum(size.filter((_, i) => share[i] > 0)) };
 };
+
+// Ten draws; of a run of tokens that are not listed one of those whose names are known, in brackets.
+const drawTen = ({ tokens, tail }, { kept, beyond }, random) => Array.from({ length: 10 }, () => {
+  const every = [...kept, ...beyond];
+  let u = random(), i = 0;
+  while (i < every.length - 1 && (u >= every[i] || every[i] === 0)) { u -= every[i]; i += 1; }
+  while (every[i] === 0) i -= 1; // rounding led behind the last
+  if (i < kept.length) return tokens[i][0];
+  const names = tail[i - kept.length][2];
+  return `(${names[Math.floor(random() * names.length)]})`;
+});
 
 function render({ model, el }) {
   el.classList.add("plm-explorer");
@@ -56,13 +74,7 @@ function render({ model, el }) {
 
   button.addEventListener("click", () => {
     const s = state(), now = s.prefixes[Math.min(s.prefix, s.prefixes.length - 1)];
-    const { kept } = choose(now, s.temperature, s.k, s.p), drawn = [];
-    for (let n = 0; n < 10; n++) {
-      let u = Math.random(), i = 0;
-      while (i < kept.length && u >= kept[i]) { u -= kept[i]; i += 1; }
-      drawn.push(i < kept.length ? now.tokens[i][0] : "(another)");
-    }
-    set({ drawn });
+    set({ drawn: drawTen(now, choose(now, s.temperature, s.k, s.p), Math.random) });
   });
 
   const draw = () => {
@@ -73,7 +85,7 @@ function render({ model, el }) {
     temperature.value.textContent = s.temperature === 0 ? "0 (greedy)" : s.temperature.toFixed(1);
     k.value.textContent = s.k >= ALL ? "all" : s.k;
     p.value.textContent = s.p >= 1 ? "all" : s.p.toFixed(2);
-    const { kept, tail } = choose(now, s.temperature, s.k, s.p);
+    const { kept, tail, left } = choose(now, s.temperature, s.k, s.p);
     body.replaceChildren();
     now.tokens.slice(0, SHOWN).forEach(([token, plain], i) => {
       const tr = make(body, "tr"), look = kept[i] > 0 ? "" : "; opacity:0.45";
@@ -83,9 +95,10 @@ function render({ model, el }) {
       make(bar, "div", { style: `position:absolute; left:${(100 * plain).toFixed(2)}%; top:0; height:1rem; border-left:2px solid #EE7733` });
       make(tr, "td", { class: "value", style: "width:4rem; text-align:right" }, kept[i].toFixed(3));
     });
-    const n = kept.filter((q) => q > 0).length, others = kept.slice(SHOWN).reduce((a, b) => a + b, tail);
-    const open = tail > 0 ? `all ${now.tokens.length + now.size} tokens` : `${n} token${n === 1 ? "" : "s"}`;
-    const sentence = `Left to draw from: ${open}. Those not shown hold ${others.toFixed(3)}. The orange mark is the model's own probability.`;
+    const all = now.tokens.length + now.tail.reduce((a, [n]) => a + n, 0), others = kept.slice(SHOWN).reduce((a, b) => a + b, tail);
+    const open = left === all ? `all ${all} tokens` : `${left} token${left === 1 ? "" : "s"}`;
+    const bracket = s.drawn && s.drawn.some((token) => /^\(.+\)$/.test(token)) ? "In brackets: one of the many that are about equally probable. " : "";
+    const sentence = `${bracket}Left to draw from: ${open}. Those not shown hold ${others.toFixed(3)}. The orange mark is the model's own probability.`;
     said.textContent = s.error || (s.drawn && s.drawn.length ? `Drawn: ${s.drawn.join(" · ")}. ` : "") + (s.message ? `${s.message} ` : "") + sentence;
     table.setAttribute("aria-label", `Next token after “${now.text}”`);
   };
