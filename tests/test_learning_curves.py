@@ -3,7 +3,7 @@
 import matplotlib.pyplot as plt
 import pytest
 
-from plm.learning_curves import draw, gain, scores, table
+from plm.learning_curves import draw, gain, measured, scores, table
 
 
 def runs():
@@ -32,6 +32,11 @@ def test_the_table_shows_what_was_not_run():
     assert lines[3].split() == ["scratch", "-", "0.505", "±", "0.007"]
     alone = {name: run for name, run in runs().items() if name.endswith("seed 0")}
     assert "±" not in table(alone, "zh-names", "f1")
+
+
+def test_a_part_is_measured_when_all_ways_are():
+    half = {name.replace("zh-names", "zh-order"): run for name, run in runs().items() if "scratch" not in name}
+    assert measured(runs() | half, "zh-order", "zh-names", "zh-pairs") == ["zh-names"]
 
 
 def test_gains_pair_the_seeds():

@@ -27,6 +27,13 @@ def scores(runs: Mapping[str, Any], part: str, way: str, key: str, test: str = "
     return {n: [found[n][seed] for seed in sorted(found[n])] for n in sorted(found)}
 
 
+def measured(runs: Mapping[str, Any], *parts: str) -> list[str]:
+    """Those of the parts that have been measured in each of WAYS."""
+    names = [match for name in runs if (match := _NAME.fullmatch(name))]
+    known = {(match["part"], match["way"]) for match in names}
+    return [part for part in parts if all((part, way) in known for way in WAYS)]
+
+
 def table(runs: Mapping[str, Any], part: str, key: str, test: str = "test") -> str:
     """One line for each way: mean over seeds, and the standard deviation where there are several."""
     columns = sorted({n for way in WAYS for n in scores(runs, part, way, key, test)})
