@@ -3,6 +3,8 @@
 import gzip
 import json
 import pickle
+import random
+import re
 
 import numpy as np
 import pytest
@@ -102,7 +104,66 @@ def test_a_long_line_comes_in_pieces_and_nothing_is_lost(tmp_path):
         assert max(len(p.text) for p in pieces) <= LONGEST
         whole = "".join(p.text + ("\n" if p.ends else "") for p in pieces)
         assert whole.rstrip("\n") == f"{line}\nend"
-    assert [len(part) for part in batches(pieces, 150_000)] == [2, 2]
+    assert [len(part) for part in batches(pieces, 150_000)] == [2, 1]
+
+
+@pytest.mark.parametrize("boundary", corpus_source.BOUNDARIES)
+def test_a_file_that_is_one_line_is_read_part_by_part(tmp_path, monkeypatch, boundary):
+    """However long a line is, nobody holds more than a part of it, and no letter is lost or moved."""
+    monkeypatch.setattr(corpus_source, "LONGEST", 50)
+    rng = random.Random(0)
+    for _ in range(60):
+        words = ["x" * rng.choice([1, 3, 49, 50, 51, 120]) for _ in range(rng.randrange(30))]
+        lines = ["".join(w + rng.choice([" ", "  ", "\n", ""]) for w in words) or "y", "end", ""]
+        source = write(tmp_path / "x.txt", "\n\n".join(lines))
+        parts = list(corpus_source._lines(tmp_path / "x.txt"))
+        assert "".join(parts) == "\n\n".join(lines)
+        assert max(map(len, parts)) <= 50
+        pieces = list(Source(source.path, boundary=boundary).pieces())
+        assert max(len(piece.text) for piece in pieces) <= 51
+        assert re.sub(r"\s+", "", "".join(p.text for p in pieces)) == re.sub(r"\s+", "", "".join(lines))
+        assert sum(p.ends for p in pieces) == len(texts(Source(source.path, boundary=boundary)))
+        letters = [re.sub(r"[ \n]+", " ", text).strip() for text in texts(Source(source.path, boundary="file"))]
+        assert letters == [re.sub(r"[ \n]+", " ", " ".join(lines)).strip()]
+
+
+def test_a_long_text_of_a_table_is_cut_in_one_walk(monkeypatch):
+    monkeypatch.setattr(corpus_source, "LONGEST", 10)
+    text = "ab cde fghijklmnopqrs t " * 3
+    pieces = list(corpus_source._documents([text, "", "end"]))
+    assert "".join(piece.text for piece in pieces) == text + "end"
+    assert max(len(piece.text) for piece in pieces) <= 10
+    assert [piece.text for piece in pieces if piece.ends] == [pieces[-2].text, "end"]
+
+
+def test_line_ends_of_windows_and_marks_of_unicode(tmp_path):
+    """A byte order mark is no letter; only line breaks part lines, and not every separator of Unicode."""
+    for newline in ("\n", "\r\n", "\r"):
+        lines = ["\ufeffa\u2028b", "c\x85\x0c\x1cd", "", " \t", "\0e", ""]
+        (tmp_path / "x.txt").write_bytes(newline.join(lines).encode())
+        assert texts(Source(str(tmp_path / "x.txt"))) == ["a\u2028b\nc\x85\x0c\x1cd", "\0e"]
+    (tmp_path / "x.txt").write_bytes(b"\xef\xbb\xbf")
+    assert texts(Source(str(tmp_path / "x.txt"))) == []
+
+
+def test_words_such_as_na_and_numbers_are_text(tmp_path):
+    (tmp_path / "x.csv").write_text('text,n\nNA,1\n1984,2\nnull,3\n"",4\n', encoding="utf-8-sig")
+    assert texts(Source(str(tmp_path / "x.csv"))) == ["NA", "1984", "null"]
+    (tmp_path / "empty.jsonl").write_bytes(b"")
+    assert texts(Source(str(tmp_path / "empty.jsonl"))) == []
+
+
+def test_which_files_are_meant(tmp_path):
+    """Hidden ones and what a run has written are no text, brackets in a name are brackets, ** goes into folders."""
+    for name in ("a.txt", "b[1].txt", "in/c.txt", "in/deep/d.txt", ".git/e.txt", "in/.f.txt", "runs/mine/g.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    (tmp_path / "runs" / "mine" / corpus_source.RUN_MARK).touch()
+    names = ["a.txt", "b[1].txt", "in/c.txt", "in/deep/d.txt"]
+    assert texts(Source(str(tmp_path))) == names
+    assert texts(Source(str(tmp_path / "b[1].txt"))) == ["b[1].txt"]
+    assert texts(Source(str(tmp_path / "in" / "**" / "*.txt"))) == names[2:]
+    assert texts(Source(str(tmp_path / "runs" / "mine"))) == ["runs/mine/g.txt"]  # asked for by name
 
 
 @pytest.mark.parametrize(
@@ -113,6 +174,17 @@ def test_a_long_line_comes_in_pieces_and_nothing_is_lost(tmp_path):
         ("x.jsonl", b'{"text": "a"}\n{"text": "\\ud800"}', {}, "cannot be read.*row 1"),
         ("x.txt", "caf\xe9".encode("latin-1"), {}, "x.txt is not UTF-8"),
         ("x.pdf", b"%PDF", {}, "x.pdf is none of .txt"),
+        ("x.txt", b"a\nb\n" * 9 + b"caf\xe9", {}, "x.txt is not UTF-8 .byte 0xe9 a little below line 18.: convert it"),
+        ("x.txt", "a".encode("utf-16"), {}, "x.txt is not UTF-8"),
+        ("x.txt.gz", gzip.compress(b"some text" * 99)[:-9], {}, "x.txt.gz cannot be read: Compressed file ended"),
+        ("x.txt.gz", b"no gzip", {}, "x.txt.gz cannot be read: Not a gzipped file"),
+        ("x.txt.bz2", b"nonsense", {}, "x.txt.bz2 cannot be read"),
+        ("x.txt.xz", b"nonsense", {}, "x.txt.xz cannot be read"),
+        ("x.jsonl", b'{"text": "a"}\n{"text": \n', {}, "x.jsonl cannot be read: JSON parse error"),
+        ("x.jsonl", b"5\n6\n", {}, "x.jsonl cannot be read"),
+        ("x.csv", b"text\na\nb,c,d\n", {}, "x.csv cannot be read: Error tokenizing"),
+        ("x.csv", b"text\ncaf\xe9\n", {}, "x.csv is not UTF-8"),
+        ("x.parquet", b"PAR1 nonsense", {}, "x.parquet cannot be read: Parquet magic"),
         ("x.txt", b"a", {"boundary": "page"}, "boundary is one of"),
         ("x.txt", b"a", {"documents": 0}, "documents must be at least 1"),
     ],
@@ -304,12 +376,12 @@ def test_text_is_read_only_as_fast_as_it_is_cut(tmp_path, tokenizer, monkeypatch
     line = "a b c d e . a b c d e a b c d e a b c d e a b c d e a b c d e a b c d e\n"
     (tmp_path / "x.txt").write_text(line * 50_000)
     read, ahead = 0, []
-    column, encode = corpus_source._column, corpus._encode
+    lines, encode = corpus_source._lines, corpus._encode
 
     def counted(*args):
         nonlocal read
-        for text in column(*args):
-            read += len(text) + 1
+        for text in lines(*args):
+            read += len(text)
             yield text
 
     def watched(tokenizer, texts):
@@ -318,10 +390,11 @@ def test_text_is_read_only_as_fast_as_it_is_cut(tmp_path, tokenizer, monkeypatch
         read = 0
         return encode(tokenizer, texts)
 
-    monkeypatch.setattr(corpus_source, "_column", counted)
+    monkeypatch.setattr(corpus_source, "_lines", counted)
     monkeypatch.setattr(corpus, "_encode", watched)
     blocks = pack(Source(str(tmp_path / "x.txt"), boundary="file"), tokenizer, Packing(64))
     assert blocks.facts["tokens"] == 36 * 50_000
     assert len(ahead) == 4
+    assert min(ahead) > 100_000
     assert max(ahead) < 1_200_000
     assert len(blocks.parts) == 28  # and what is written does not pile up either: a record batch has 1024 rows

@@ -152,7 +152,8 @@ def _table(file: Path, kind: str, column: str) -> Iterator[str]:
     _opener(file)
     if file.stat().st_size == 0:
         return
-    extra = {"converters": {column: str}} if kind == "csv" else {}  # or a text such as NA or 1984 would be none
+    # Or a text such as NA or 1984 would be none.
+    extra = {"converters": {column: str}, "keep_default_na": False} if kind == "csv" else {}
     try:
         rows = datasets.load_dataset(kind, data_files=glob.escape(str(file)), split="train", streaming=True, **extra)
         yield from _column(rows, column, str(file))
