@@ -10,11 +10,13 @@ FAKES = [
     Fake(
         "halves-for-pairs",
         {"q1": 0, "q3": 0, **NO_TRAINING},
-        "Pairs number i with number i + d/2. Many programs do it so, with weights that were trained so; here the text says neighbours.",
+        "Pairs number i with number i + d/2. Many programs do it so, with weights that were trained so; here "
+        "the text says neighbours.",
         answers={**UNANSWERED, "q3": ""},
         edits={
             "q1": (
-                "a, b = x[..., 0::2], x[..., 1::2]\n    return torch.stack([a * cos - b * sin, a * sin + b * cos], -1).flatten(-2)",
+                "a, b = x[..., 0::2], x[..., 1::2]\n"
+                "    return torch.stack([a * cos - b * sin, a * sin + b * cos], -1).flatten(-2)",
                 "a, b = x.chunk(2, -1)\n    return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)",
             )
         },
@@ -22,7 +24,8 @@ FAKES = [
     Fake(
         "angles-in-float32",
         {"q1": 10, **NO_TRAINING},
-        "Computes angles in float32. Near the start nobody notices; around place 1,000,000 the angle is wrong by several hundredths.",
+        "Computes angles in float32. Near the start nobody notices; around place 1,000,000 the angle is "
+        "wrong by several hundredths.",
         answers=UNANSWERED,
         edits={"q1": ("places[..., None].double() * speed", "places[..., None].float() * speed.float()")},
     ),
@@ -31,7 +34,12 @@ FAKES = [
         {"q2": 14, **NO_TRAINING},
         "Turns the values along with the keys. Then what is fetched depends on where it stood.",
         answers=UNANSWERED,
-        edits={"q2": ("q, k = turn(q, places_q), turn(k, places_k)", "q, k, v = turn(q, places_q), turn(k, places_k), turn(v, places_k)")},
+        edits={
+            "q2": (
+                "q, k = turn(q, places_q), turn(k, places_k)",
+                "q, k, v = turn(q, places_q), turn(k, places_k), turn(v, places_k)",
+            )
+        },
     ),
     Fake(
         "deals-heads-like-cards",
@@ -48,7 +56,8 @@ FAKES = [
     Fake(
         "adds-infinity",
         {"q2": 14, **NO_TRAINING},
-        "Adds minus infinity to the scores, lets the empty row become NaN and covers it afterwards. The output is right; the gradient is NaN all the same.",
+        "Adds minus infinity to the scores, lets the empty row become NaN and covers it afterwards. The "
+        "output is right; the gradient is NaN all the same.",
         answers=UNANSWERED,
         edits={
             "q2": (
@@ -100,7 +109,8 @@ FAKES = [
     Fake(
         "reads-the-answer",
         {"q6": 0},
-        "Hands the decoder the translation itself, not shifted by one: the loss falls to nothing, for the answer stands in the input, and nothing is translated.",
+        "Hands the decoder the translation itself, not shifted by one: the loss falls to nothing, for the "
+        "answer stands in the input, and nothing is translated.",
         edits={"q6": ("t_in = torch.cat([torch.full((B, 1), START), t[:, :-1]], 1)", "t_in = t")},
     ),
 ]

@@ -44,12 +44,22 @@ def normal(rng, *shape):
     return torch.from_numpy(rng.normal(size=shape).astype(np.float32))
 
 
-@q1.part(6, "each pair by its own angle", "Pairs are neighbours: 0 and 1, 2 and 3. Pair i turns by p times 10000 to the power of -2i/d, against the clock.", judge=GROSS)
+@q1.part(
+    6,
+    "each pair by its own angle",
+    "Pairs are neighbours: 0 and 1, 2 and 3. Pair i turns by p times 10000 to the power of -2i/d, against the clock.",
+    judge=GROSS,
+)
 def pairs(rng, ref):
     return [case(x=normal(rng, 5, d), places=torch.from_numpy(rng.permutation(20)[:5])) for d in (2, 8, 16)]
 
 
-@q1.part(4, "batches, heads, negative places", "places[..., None] stands beside the pairs; all dimensions before broadcast by themselves.", judge=GROSS)
+@q1.part(
+    4,
+    "batches, heads, negative places",
+    "places[..., None] stands beside the pairs; all dimensions before broadcast by themselves.",
+    judge=GROSS,
+)
 def batches(rng, ref):
     places = torch.from_numpy(rng.integers(-30, 30, size=7))
     each = torch.from_numpy(rng.integers(-30, 30, size=(2, 1, 7)))
@@ -63,7 +73,13 @@ def same_kind(got, one):
     return GROSS(got, one)
 
 
-@q1.part(4, "places far out", "In float32 the angle of a place around a million is wrong by several hundredths. Compute angles in float64, and only cosine and sine in x's dtype.", judge=same_kind)
+@q1.part(
+    4,
+    "places far out",
+    "In float32 the angle of a place around a million is wrong by several hundredths. Compute angles in "
+    "float64, and only cosine and sine in x's dtype.",
+    judge=same_kind,
+)
 def far(rng, ref):
     return [case(x=normal(rng, 6, 16), places=torch.from_numpy(rng.integers(900_000, 1_000_000, size=6)))]
 
@@ -80,17 +96,34 @@ def look(rng, heads=4, key_heads=4, mask="some"):
     return case(q=normal(rng, B, heads, T_q, d), k=k, v=v, allowed=torch.from_numpy(allowed), **places)
 
 
-@q2.part(5, "one key head for each query head", "Scores divided by the root of d, minus infinity where nobody may look, softmax over the keys, average of the values.", judge=GROSS)
+@q2.part(
+    5,
+    "one key head for each query head",
+    "Scores divided by the root of d, minus infinity where nobody may look, softmax over the keys, average of the values.",
+    judge=GROSS,
+)
 def own_keys(rng, ref):
     return [look(rng, mask="all"), look(rng), look(rng, heads=1, key_heads=1)]
 
 
-@q2.part(5, "heads that share keys", "With four heads and two of keys, query heads 0 and 1 look at key head 0. repeat and repeat_interleave are not the same.", judge=GROSS)
+@q2.part(
+    5,
+    "heads that share keys",
+    "With four heads and two of keys, query heads 0 and 1 look at key head 0. repeat and "
+    "repeat_interleave are not the same.",
+    judge=GROSS,
+)
 def shared_keys(rng, ref):
     return [look(rng, 4, 2), look(rng, 6, 2), look(rng, 3, 1)]
 
 
-@q2.part(4, "who is turned", "Queries by their places, keys by theirs, values not at all.", call="attend_stretched", judge=GROSS)
+@q2.part(
+    4,
+    "who is turned",
+    "Queries by their places, keys by theirs, values not at all.",
+    call="attend_stretched",
+    judge=GROSS,
+)
 def turned(rng, ref):
     return [look(rng), look(rng)]
 
@@ -98,7 +131,8 @@ def turned(rng, ref):
 @q2.part(
     4,
     "a query that may look nowhere",
-    "Zeros, and gradients of zero. A NaN that is covered afterwards comes back in the gradient: give the empty row some scores before the softmax, and take its weights away behind it.",
+    "Zeros, and gradients of zero. A NaN that is covered afterwards comes back in the gradient: give the "
+    "empty row some scores before the softmax, and take its weights away behind it.",
     call="attend_and_back",
     judge=GROSS,
 )
@@ -144,7 +178,8 @@ def looks_back(got, one):
 @q3.part(
     7,
     "look n places back",
-    "Two equal vectors that are turned alike fit best at the same place. Turn the query back by n beforehand; and make both long, so that the softmax is sure.",
+    "Two equal vectors that are turned alike fit best at the same place. Turn the query back by n "
+    "beforehand; and make both long, so that the softmax is sure.",
     judge=looks_back,
     reference=False,
 )
@@ -206,12 +241,23 @@ def sentences(rng, B=1, padded=False, **sizes):
     return case(w=weights(rng, **sizes), source=source, target_in=target)
 
 
-@q4.part(8, "one layer each", "Norm, part, add; the encoder's output is normed once more before the decoder looks at it. Nothing is added to the words.", judge=GROSS)
+@q4.part(
+    8,
+    "one layer each",
+    "Norm, part, add; the encoder's output is normed once more before the decoder looks at it. Nothing "
+    "is added to the words.",
+    judge=GROSS,
+)
 def one_layer(rng, ref):
     return [sentences(rng), sentences(rng, B=3)]
 
 
-@q4.part(6, "layers and heads of other numbers", "Count layers by their keys, each stack for itself, and heads by the rows of q and of k.", judge=GROSS)
+@q4.part(
+    6,
+    "layers and heads of other numbers",
+    "Count layers by their keys, each stack for itself, and heads by the rows of q and of k.",
+    judge=GROSS,
+)
 def deeper(rng, ref):
     return [sentences(rng, layers=(2, 3)), sentences(rng, layers=(3, 1), heads=4), sentences(rng, heads=3, key_heads=1)]
 
@@ -224,7 +270,9 @@ def where_words_are(got, one):
     return bool(np.allclose(got[real], np.asarray(one.want)[real], 1e-3, 1e-3))
 
 
-@q4.part(6, "padding", "Padding of the source is hidden twice: in the encoder and in cross-attention.", judge=where_words_are)
+@q4.part(
+    6, "padding", "Padding of the source is hidden twice: in the encoder and in cross-attention.", judge=where_words_are
+)
 def padding(rng, ref):
     return [sentences(rng, B=4, padded=True), sentences(rng, B=3, padded=True)]
 
@@ -246,7 +294,11 @@ def together(rng, ref):
     return [begun(rng, 8) for _ in range(3)]
 
 
-@q5.part(3, "beginnings of different lengths", "Word t of a row is given if the row has so long a beginning, else chosen; either is read at the next step.")
+@q5.part(
+    3,
+    "beginnings of different lengths",
+    "Word t of a row is given if the row has so long a beginning, else chosen; either is read at the next step.",
+)
 def with_beginnings(rng, ref):
     return [begun(rng, 8, beginnings=True) for _ in range(3)]
 
@@ -282,7 +334,11 @@ def faults(w, n_source, n_target):
             wanted |= zip((f"{stack}.{n}.feed.{r}" for r in FEED), ((d,), (d_ff, d), (d, d_ff)))
     if {key: value.shape for key, value in w.items()} != wanted:
         return "the dict has not the keys and shapes of the table in question 4"
-    if d > 128 or max(v.shape[0] for v in w.values()) > 1024 or max(layers_of(w, s) for s in ("encoder", "decoder")) > 4:
+    if (
+        d > 128
+        or max(v.shape[0] for v in w.values()) > 1024
+        or max(layers_of(w, s) for s in ("encoder", "decoder")) > 4
+    ):
         return "the translator is larger than allowed"
     return ""
 
@@ -344,7 +400,8 @@ def phrases_right(got, one):
 @q6.part(
     14,
     "phrases exactly right: 40 % give 5 points, 70 % give 9, 90 % give 14",
-    "The decoder reads START and the translation without its last word, and has to say the translation. Is the loss on fifty pairs nearly nothing? Then steps, rate, warm-up.",
+    "The decoder reads START and the translation without its last word, and has to say the translation. "
+    "Is the loss on fifty pairs nearly nothing? Then steps, rate, warm-up.",
     judge=phrases_right,
     reference=False,
 )
