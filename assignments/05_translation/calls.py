@@ -28,7 +28,7 @@ def attend_and_back(answers, q, **arguments):
     q.requires_grad_()
     found = answers.attend(as_it_is, q=q, **arguments)
     found.square().sum().backward()
-    return found, q.grad
+    return found.detach(), q.grad
 
 
 def some_attention(q, k, v, allowed, places_q, places_k):
