@@ -5,7 +5,11 @@ import numpy as np
 
 def empty_ring(window, d, filling):
     """A cache that has seen nothing."""
-    return {"k": np.full((window, d), filling), "v": np.full((window, d), filling), "n": 0}
+    return {
+        "k": np.full((window, d), filling),
+        "v": np.full((window, d), filling),
+        "n": 0,
+    }
 
 
 def write(answers, q, k, v, slopes, window, filling):

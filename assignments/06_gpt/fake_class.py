@@ -10,14 +10,16 @@ FAKES = [
     Fake(
         "window-and-one-more",
         {"q1": 12, **NO_TRAINING},
-        "Looks W tokens back and at the token itself, which makes W + 1. A window of 1 shows it: a token alone is its own average.",
+        "Looks W tokens back and at the token itself, which makes W + 1. A window of 1 shows it: a token alone is its own "
+        "average.",
         answers=UNANSWERED,
         edits={"q1": ("ages < window", "ages <= window")},
     ),
     Fake(
         "slope-behind-the-softmax",
         {"q1": 5, **NO_TRAINING},
-        "Takes the distance off the weights where it belongs to the scores. The weights do not sum to 1 any more, and may be negative.",
+        "Takes the distance off the weights where it belongs to the scores. The weights do not sum to 1 any more, and may "
+        "be negative.",
         answers=UNANSWERED,
         edits={
             "q1": (
@@ -36,23 +38,33 @@ FAKES = [
     Fake(
         "row-for-token",
         {"q2": 11, **NO_TRAINING},
-        "Takes the number of a row for the number of its token. True until the ring has gone round; then the newest token may look the oldest.",
+        "Takes the number of a row for the number of its token. True until the ring has gone round; then the newest token "
+        "may look the oldest.",
         answers=UNANSWERED,
-        edits={"q2": ("ages = (n - np.arange(W)) % W\n    there = ages <= n", "ages = min(n, W - 1) - np.arange(W)\n    there = ages >= 0")},
+        edits={
+            "q2": (
+                "ages = (n - np.arange(W)) % W\n    there = ages <= n",
+                "ages = min(n, W - 1) - np.arange(W)\n    there = ages >= 0",
+            )
+        },
     ),
     Fake(
         "empty-rows-count",
         {"q2": 3, **NO_TRAINING},
-        "Lets the first tokens look at the zeros in the rows that nobody has written yet. They have a score of 0, which is not a small one.",
+        "Lets the first tokens look at the zeros in the rows that nobody has written yet. They have a score of 0, which is "
+        "not a small one.",
         answers=UNANSWERED,
         edits={"q2": ("there = ages <= n", "there = ages >= 0")},
     ),
     Fake(
         "ring-in-place",
         {"q2": 13, **NO_TRAINING},
-        "Writes into the arrays it was given. The outputs are right, and whoever kept the old cache, as a beam search does, has lost it.",
+        "Writes into the arrays it was given. The outputs are right, and whoever kept the old cache, as a beam search "
+        "does, has lost it.",
         answers=UNANSWERED,
-        edits={"q2": ('cache["k"].copy(), cache["v"].copy()', 'cache["k"], cache["v"]')},
+        edits={
+            "q2": ('cache["k"].copy(), cache["v"].copy()', 'cache["k"], cache["v"]')
+        },
     ),
     Fake(
         "top-p-again",
@@ -66,7 +78,12 @@ FAKES = [
         {"q3": 11, **NO_TRAINING},
         "Sums -p log p over forbidden tokens too. 0 times infinity is NaN, so is the entropy, and all distances.",
         answers=UNANSWERED,
-        edits={"q3": ("entropy = p[p > 0] @ surprise[p > 0]", "entropy = (p * surprise).sum()")},
+        edits={
+            "q3": (
+                "entropy = p[p > 0] @ surprise[p > 0]",
+                "entropy = (p * surprise).sum()",
+            )
+        },
     ),
     Fake(
         "draws-again-from-p",
@@ -100,7 +117,13 @@ FAKES = [
     Fake(
         "bypasses-asleep",
         {"q6": 11},
-        "Starts down and up both at zero. Each one's gradient is a product with the other, so neither ever moves; only the head learns.",
-        edits={"q6": ("start = torch.randn(rank, layer.in_features) / layer.in_features**0.5", "start = torch.zeros(rank, layer.in_features)")},
+        "Starts down and up both at zero. Each one's gradient is a product with the other, so neither ever moves; only the "
+        "head learns.",
+        edits={
+            "q6": (
+                "start = torch.randn(rank, layer.in_features) / layer.in_features**0.5",
+                "start = torch.zeros(rank, layer.in_features)",
+            )
+        },
     ),
 ]
