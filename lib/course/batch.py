@@ -45,11 +45,16 @@ def prepare(folder: Path, assignment: Assignment, fresh: bool) -> str:
 
 def students(submissions: Path, assignment: Assignment, roster: list[str]) -> dict[str, Path]:
     """Each student's folder: SUBMISSIONS/STUDENT/ASSIGNMENT if there is one, else SUBMISSIONS/STUDENT, be it there or not."""
-    found = {p.name: p for p in sorted(submissions.iterdir()) if p.is_dir() and not p.name.startswith(".")}
+    found = {p.name: p for p in sorted(submissions.iterdir()) if real_folder(p) and not p.name.startswith(".")}
     for name in [*found, *roster]:
         inner = submissions / name / assignment.name
-        found[name] = inner if inner.is_dir() else submissions / name
+        found[name] = inner if real_folder(inner) else submissions / name
     return dict(sorted(found.items()))
+
+
+def real_folder(path: Path) -> bool:
+    """Whether this is a folder and no link, which could lead to the solutions."""
+    return path.is_dir() and not path.is_symlink()
 
 
 def grade_class(

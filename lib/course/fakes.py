@@ -167,6 +167,10 @@ def broken(assignment: Assignment, source: NotebookNode, folder: Path) -> dict[s
     (folder / "linked" / "solution.ipynb.txt").write_text(nbformat.writes(good), encoding="utf-8")
     os.symlink(folder / "linked" / "solution.ipynb.txt", path)
 
+    (folder / "linked-folder").mkdir()
+    os.symlink(folder / "copied", folder / "linked-folder" / assignment.name)
+    expected["linked-folder"] = Fake("linked-folder", nothing, status="missing")
+
     nb, _ = altered()
     nb.metadata.course.assignment = "99_another"
     hand_in("other-assignment", nothing, nb, status="other assignment")

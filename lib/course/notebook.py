@@ -22,6 +22,7 @@ KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 KINDS = ("setup", "given", "data", "show", "answer", "check", "written")
 STUB = "# YOUR CODE HERE\nraise NotImplementedError()"
 WRITE_HERE = "YOUR ANSWER HERE"
+LARGEST = 20 << 20  # bytes of a notebook that is read
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
 
 
@@ -193,10 +194,10 @@ def find_notebook(folder: Path, name: str) -> tuple[Path | None, str]:
     return None, "ambiguous" if files else "missing"
 
 
-def read_submission(path: Path, release: NotebookNode, largest: int = 20 << 20) -> tuple[NotebookNode | None, str]:
+def read_submission(path: Path, release: NotebookNode) -> tuple[NotebookNode | None, str]:
     """A student's notebook, and "" or why it cannot be graded: `corrupt` or `other assignment`."""
     try:
-        if path.stat().st_size > largest:
+        if path.stat().st_size > LARGEST:
             return None, "corrupt"
         nb = nbformat.from_dict(json.loads(path.read_text(encoding="utf-8-sig")))
         if nb.nbformat != 4 or not all(

@@ -12,6 +12,7 @@ from nbformat import NotebookNode
 
 from course.judge import grade_question
 from course.notebook import (
+    LARGEST,
     WRITE_HERE,
     find_notebook,
     fingerprint,
@@ -46,9 +47,10 @@ def unpack_cases(data: bytes, tensors: bool = False) -> dict[str, list[list[Case
 def key_of(assignment: Assignment, folder: Path, seed: str) -> str:
     """Changes when the submission, the assignment or the seed does: a result with the same key need not be made again."""
     digest = sha256(seed.encode())
-    for path in sorted(p for p in [*assignment.folder.rglob("*"), *folder.rglob("*")] if p.is_file()):
-        if "__pycache__" not in path.parts:
-            digest.update(str(path.name).encode() + b"\0" + path.read_bytes())
+    for path in sorted([*assignment.folder.rglob("*.*"), *folder.rglob("*.ipynb")]):
+        if path.is_file() and not path.is_symlink() and "__pycache__" not in path.parts:
+            size = path.stat().st_size
+            digest.update(f"{path.name} {size} ".encode() + (path.read_bytes() if size <= LARGEST else b""))
     return digest.hexdigest()[:16]
 
 
