@@ -1,22 +1,30 @@
 """plm.cli: what the book's page promises, from a text to a model that is used; and one clear line for whatever is wrong."""
 
 import json
+import os
 import random
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 import tomllib
 from importlib import import_module
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+import torch
 import yaml
-from safetensors.torch import load_file
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
 from plm import cli_pretrain
 from plm.checkpoints import load
 from plm.cli import build_parser, main
 from plm.cli_options import CommandError, options, read_config
 from plm.fast_tokenizers import ByteBPE, fast_words, train_wordpiece, train_words
+from plm.run_files import only_one_run
 from plm.run_log import read_log
 from plm.run_settings import Settings
 from plm.tokenize import words
@@ -66,7 +74,8 @@ def say(place, capsys):
     """Run a command and return (exit code, standard output, standard error)."""
 
     def run(command):
-        code = main(shlex.split(command.replace("PLACE", str(place))))
+        parts = shlex.split(command) if isinstance(command, str) else command
+        code = main([part.replace("PLACE", str(place)) for part in parts])
         return code, *capsys.readouterr()
 
     return run
@@ -194,7 +203,11 @@ def test_info_of_runs_and_models(say, place):
         ("pretrain xlnet", "invalid choice: 'xlnet'"),
         ("pretrain gpt", "needs a text to learn from: --text"),
         ("pretrain gpt --text PLACE/text.txt", "needs a folder for the run: --out"),
-        ("pretrain gpt --stepz 5", "does not know --stepz"),
+        ("pretrain gpt --stepz 5", "does not know --stepz; is --steps meant?"),
+        ("generate PLACE/gpt --tempreature 1", "does not know --tempreature; is --temperature meant?"),
+        ("pretrain gpt --what 5", "does not know --what (see plm pretrain gpt --help)"),
+        ("pretrain gpt --text PLACE/text.txt --out PLACE/text.txt", "is the text: give the run a folder of its own"),
+        ("pretrain gpt --text PLACE/text.txt --out PLACE/labels.csv", "File exists"),
         ("pretrain gpt --steps many", "argument --steps: invalid int value: 'many'"),
         ("pretrain gpt --text absent.txt --out PLACE/x", "there is no text at absent.txt"),
         ("pretrain gpt --text PLACE/text.txt --out PLACE/x --lr 0", "lr and clip must be above 0"),
@@ -208,6 +221,13 @@ def test_info_of_runs_and_models(say, place):
         ("generate PLACE/gpt --tokens 0", "--tokens must be at least 1"),
         ("fill-mask PLACE/bert 'no gap'", "the text has no [MASK]"),
         ("fill-mask PLACE/gpt '[MASK]'", "holds a GPT; this command needs a BERT"),
+        ("fill-mask PLACE/bert '[MASK]' --top 0", "--top must be at least 1"),
+        ("fill-mask PLACE/bert ''", "the text has no [MASK]"),
+        ("fill-mask PLACE/bert '[mask]'", "the text has no [MASK]"),
+        ("generate PLACE/gpt --top-k 0", "top_k keeps at least one token"),
+        ("generate PLACE/gpt --top-p 1.5", "top_p is a share"),
+        ("generate PLACE/gpt --temperature nan", "temperature is a number"),
+        ("finetune PLACE/gpt --train PLACE/labels.csv --out PLACE/gpt", "is a folder: --out names the file"),
         (f"fill-mask PLACE/bert '[MASK] {'long ' * 40}'", "this model reads 24"),
         ("finetune PLACE/gpt --train absent.csv --out x", "there is no file absent.csv"),
         ("finetune PLACE/gpt --train PLACE/text.txt --out x", "is none of .csv"),
@@ -234,8 +254,17 @@ def test_what_is_wrong_is_said_in_one_line(say, command, words):
     ("content", "words"),
     [
         ("stepz: 5", "there is no setting 'stepz'; is steps meant?"),
-        ("steps: many", "steps must be a number, not 'many'"),
-        ("cpu: 3", "cpu must be bool, not 3"),
+        ("steps: many", "steps must be a whole number, not 'many'"),
+        ("steps: 1.5", "steps must be a whole number, not 1.5"),
+        ("steps: .inf", "steps must be a whole number, not inf"),
+        ("steps:", "steps has no value"),
+        ("lr: null", "lr has no value"),
+        ("steps: 5\nsteps: 6", "the key steps stands there twice"),
+        ("precision: no", "precision must be text, not False: YAML reads no, yes"),
+        ("text: [a, b]", "text must be text, not ['a', 'b']"),
+        ("5: 3", "there is no setting 5"),
+        ("x: !!python/object/apply:os.getcwd []", "is not YAML"),
+        ("cpu: 3", "cpu must be true or false, not 3"),
         ("- steps", "holds no settings"),
         ("steps: [", "is not YAML"),
         ("", "holds no settings"),
@@ -261,13 +290,180 @@ def test_the_configs_of_the_book_are_whole(path):
     config(vocab_size=values["vocab_size"], **{name: values[name] for name in options(config, left_out)})
 
 
+@pytest.mark.parametrize(
+    ("kind", "flags", "words"),
+    [
+        ("gpt", "--vocab-size 256", "vocab_size must be at least 257 for gpt, not 256"),
+        ("bert", "--vocab-size 5 --characters", "vocab_size must be at least 6 for bert"),
+        ("elmo", "--vocab-size 3", "vocab_size must be at least 4 for elmo"),
+        ("gpt", "--length 0", "length must be at least 1"),
+        ("bert", "--length 18", "length must be at least 19 for bert"),
+        ("elmo", "--length 1", "length must be at least 2"),
+        ("gpt", "--batch-size 0", "batch_size must be at least 1"),
+        ("bert", "--shard-tokens 0", "shard_tokens must be at least 1"),
+        ("elmo", "--sampled -1", "sampled must be at least 0"),
+        ("gpt", "--hold-out 0", "hold_out is a share of the text"),
+        ("gpt", "--hold-out nan", "hold_out is a share of the text"),
+        ("bert", "--mask-rate 2", "rate is a share between 0 and 1"),
+        ("gpt", "--boundary page", "boundary is one of"),
+        ("gpt", "--beta2 2", "beta1 and beta2 lie in 0 … 1"),
+        ("gpt", "--weight-decay nan", "weight_decay must be a finite number"),
+        ("gpt", "--seed 4294967296", "seed must be below 2 ** 32"),
+        ("gpt", "--dropout 1", "dropout is a probability below 1"),
+        ("bert", "--norm middle", "norm is"),
+    ],
+)
+def test_what_can_be_known_to_be_wrong_is_said_before_the_text_is_read(say, monkeypatch, tmp_path, kind, flags, words):
+    from plm.corpus_source import Source
+
+    monkeypatch.setattr(Source, "pieces", lambda self: 1 / 0)
+    code, out, err = say(f"pretrain {kind} --text PLACE/text.txt --out {tmp_path}/run {flags}")
+    assert (code, out) == (2, "")
+    assert words in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_is_held_out_cannot_change_on_the_way(place, say, tmp_path):
+    for kind in ("bert", "gpt", "elmo"):
+        shutil.copytree(place / kind, tmp_path / kind)
+        command = f"pretrain {kind} --text PLACE/text.txt --out {tmp_path}/{kind} {TINY} {SIZES[kind]}"
+        before = {path.name: path.read_bytes() for path in (tmp_path / kind).glob("[!.]*")}
+        code, _, err = say(f"{command} --hold-out 0.4")
+        assert code == 2
+        assert "is of a run with another task: " in err
+        assert {path.name: path.read_bytes() for path in (tmp_path / kind).glob("[!.]*")} == before
+    code, _, err = say(
+        f"{command.replace('elmo', 'gpt').replace(SIZES['elmo'], SIZES['gpt'])} --d-model 32 --n-heads 4"
+    )
+    assert "another task: d_ff was 64 and is now 128, d_model was 16 and is now 32, n_heads was 2 and is now 4." in err
+    (tmp_path / "other.txt").write_text(a_text(seed=1))
+    command = f"pretrain gpt --text {tmp_path}/other.txt --out {tmp_path}/gpt {TINY} {SIZES['gpt']}"
+    assert "… (a hash of what is in the text, its tokenizer, and how it is cut)" in say(command)[2]
+
+
+def test_a_second_run_in_the_same_folder_changes_nothing_there(place, say, tmp_path):
+    """Before the first has saved a state, too: a tokenizer of its own would make the first run unable to go on."""
+    command = f"pretrain gpt --text PLACE/text.txt --out {tmp_path}/run {TINY} {SIZES['gpt']}"
+    assert say(command)[0] == 0
+    (tmp_path / "run" / "last.safetensors").unlink()
+    before = {path.name: path.read_bytes() for path in (tmp_path / "run").glob("[!.]*")}
+    with only_one_run(tmp_path / "run", True):
+        code, _, err = say(f"{command} --vocab-size 290")
+    assert code == 2
+    assert "another run is writing into" in err
+    assert {path.name: path.read_bytes() for path in (tmp_path / "run").glob("[!.]*")} == before
+
+
+def test_the_folder_of_the_run_may_lie_in_the_folder_of_the_text(say, tmp_path):
+    (tmp_path / "a.txt").write_text(a_text())
+    command = f"pretrain gpt --text {tmp_path} --out {tmp_path}/runs/mine {TINY} {SIZES['gpt']} --schedule constant"
+    assert say(command)[0] == 0
+    assert say(command + " --steps 7")[0] == 0
+
+
+def test_a_lost_log_does_not_spoil_the_end(place, say, tmp_path):
+    shutil.copytree(place / "gpt", tmp_path / "gpt")
+    (tmp_path / "gpt" / "eval.csv").unlink()
+    command = f"pretrain gpt --text PLACE/text.txt --out {tmp_path}/gpt {TINY} {SIZES['gpt']}"
+    assert say(command)[0] == 0
+    assert load(tmp_path / "gpt").card["metrics"] == {}
+
+
+def forged(path, to, change=None, metadata=None, tensors=None):
+    """A copy of a checkpoint with another header or other tensors."""
+    with safe_open(path, "pt") as file:
+        stored, state = json.loads(file.metadata()["config"]), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    stored = stored if change is None else change(stored)
+    save_file(tensors(state) if tensors else state, to, metadata=metadata or {"config": json.dumps(stored)})
+
+
+FORGERIES = {
+    "sizes": {"change": lambda c: c | {c["kind"]: c[c["kind"]] | {"d_model": 32}}},
+    "a new setting": {"change": lambda c: c | {c["kind"]: c[c["kind"]] | {"surprise": 1}}},
+    "no size": {"change": lambda c: c | {c["kind"]: {}}},
+    "no sizes": {"change": lambda c: c | {c["kind"]: 5}},
+    "no tokenizer": {"change": lambda c: c | {"tokenizer": {}}},
+    "a strange tokenizer": {"change": lambda c: c | {"tokenizer": 5}},
+    "a list": {"change": lambda c: [1]},
+    "a number": {"change": lambda c: 5},
+    "another model": {"change": lambda c: {"x": 1}},
+    "no JSON": {"metadata": {"config": "{"}},
+    "the run of a stranger": {"metadata": {"run": "3"}},
+    "less": {"tensors": lambda state: dict(list(state.items())[1:])},
+    "more": {"tensors": lambda state: state | {"more": torch.zeros(2)}},
+    "nothing": {"tensors": lambda state: {}},
+}
+
+
+@pytest.mark.parametrize("kind", ["gpt", "bert"])
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_foreign_or_damaged_checkpoint_is_named_in_one_line(place, say, tmp_path, kind, name):
+    how, path = dict(FORGERIES[name]), tmp_path / "x.safetensors"
+    if "change" in how:
+        how["change"] = lambda c, change=how["change"]: change(c | {"kind": kind})
+    forged(place / kind / "model.safetensors", path, **how)
+    use = f"generate {path} --tokens 2" if kind == "gpt" else f"fill-mask {path} [MASK]"
+    for command in (use, f"finetune {path} --train PLACE/labels.csv --out {tmp_path}/c", f"classify {path} a"):
+        code, _, err = say(command)
+        assert code == 2
+        assert str(path) in err
+        assert err.count("\n") == 1
+        assert len(err) < 600
+    assert say(f"info {path}")[0] in (0, 2)  # it reads the header only, and says what is in it
+
+
+def test_a_model_of_nan_says_so(place, say, tmp_path):
+    for kind, use in (("gpt", "generate {} --tokens 2"), ("bert", "fill-mask {} [MASK]")):
+        nan = {"tensors": lambda state: {name: t * float("nan") for name, t in state.items()}}
+        forged(place / kind / "model.safetensors", tmp_path / "x.safetensors", **nan)
+        code, _, err = say(use.format(tmp_path / "x.safetensors"))
+        assert (code, "NaN or infinite" in err) == (1, True)
+
+
+def test_prompts_of_any_length(say):
+    assert say("generate PLACE/gpt --prompt '' --tokens 3")[0] == 0
+    prompt = "The film was good. " * 30  # many times the context of 24 tokens
+    code, out, _ = say(f"generate PLACE/gpt --prompt '{prompt}' --tokens 3 --samples 2")
+    assert code == 0
+    assert out.startswith(prompt)
+    assert say(["generate", "PLACE/gpt", "--prompt", "\udcff \0 \u4e2d", "--tokens", "3"])[0] == 0
+
+
+def test_a_closed_pipe_ends_a_command_in_silence(place):
+    """plm info CHECKPOINT | head -1, and a terminal that knows no letters but ASCII."""
+    command = f"{shlex.quote(sys.executable)} -m plm.cli info {shlex.quote(str(place / 'gpt'))}"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONIOENCODING": "ascii"}
+    script = f"{command} | (exec <&-; sleep 0.1); echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("1\n", "")
+
+
+def test_warnings_and_a_lack_of_memory_are_said_in_one_line(say, monkeypatch, tmp_path):
+    documents = "\n\n".join(["One sentence alone."] * 3 + [" ".join(["So it was then, and so it went on."] * 20)] * 6)
+    (tmp_path / "text.txt").write_text(documents)
+    code, _, err = say(f"pretrain bert --text {tmp_path}/text.txt --out {tmp_path}/run {TINY} {SIZES['bert']}")
+    assert code == 0
+    assert err.splitlines() == ["plm: 3 of 7 documents have one sentence and make no pairs"]
+    for error in (MemoryError(), RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), RuntimeError("a fault")):
+        monkeypatch.setattr(cli_pretrain, "run", Mock(side_effect=error))
+        if str(error) == "a fault":
+            with pytest.raises(RuntimeError, match="a fault"):  # ours, and to be seen whole
+                say("pretrain gpt")
+        else:
+            code, _, err = say("pretrain gpt")
+            assert (code, err.count("\n")) == (1, 1)
+            assert "halve --batch-size" in err
+
+
 def test_a_number_of_yaml_1_1_is_read():
     """YAML takes 1e-3 for a text."""
     from plm.cli_options import _typed
 
     assert _typed("1e-3", float, "lr") == 0.001
+    assert _typed("1e4", int, "steps") == 10_000
     assert _typed(1, float, "lr") == 1.0
-    for value, kind in ((True, int), (1.5, int), ("x", float), (1, str)):
+    for value, kind in ((True, int), (1.5, int), ("1.5", int), (float("inf"), int), ("x", float), (1, str)):
         with pytest.raises(CommandError, match="lr must be"):
             _typed(value, kind, "lr")
 

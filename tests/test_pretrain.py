@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import os
 import random
+import resource
 import shutil
 import signal
 import socket
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save
 from tiny_task import TinyLM, TinyTask
 from torch import nn
 from torch.testing import assert_close
@@ -149,6 +150,57 @@ def test_a_polite_signal_ends_the_step_and_saves(whole, tmp_path):
     assert_same_run(tmp_path, whole)
 
 
+def full_disk(folder, settings):
+    """No file may grow beyond what the small model needs, so the state does not fit."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))
+    try:
+        pretrain(TinyTask(), folder, settings)
+    except OSError as error:
+        os._exit(7 if "last.safetensors could not be written" in str(error) else 8)
+
+
+def test_a_full_disk_ends_the_run_and_the_state_before_is_kept(whole, tmp_path):
+    task = TinyTask()
+    task.batch = lambda k, batch=task.batch: batch(k) if k < 10 else 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        pretrain(task, tmp_path, SETTINGS)
+    state = (tmp_path / "last.safetensors").read_bytes()
+    assert in_a_child(full_disk, tmp_path, SETTINGS) == 7
+    assert (tmp_path / "last.safetensors").read_bytes() == state
+    assert not list(tmp_path.glob(".last.safetensors*"))
+    pretrain(TinyTask(), tmp_path, SETTINGS)
+    assert_same_run(tmp_path, whole)
+
+
+def in_a_group_with_workers(folder, number):
+    os.setpgid(0, 0)
+    task, losses = TinyTask(), TinyTask.losses
+
+    def losses_with_signal(model, batch):
+        task.calls = getattr(task, "calls", 0) + 1
+        if task.calls == 9:
+            os.killpg(0, number)  # as Ctrl-C in a terminal does, and a cluster: the helpers get it, too
+            time.sleep(0.2)
+        return losses(task, model, batch)
+
+    task.losses = losses_with_signal
+    os._exit(pretrain(task, folder, replace(SETTINGS, save_minutes=60, workers=2)).step)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_all_processes_of_a_run_still_ends_the_step_and_saves(whole, tmp_path, number):
+    assert in_a_child(in_a_group_with_workers, tmp_path, number) == 6
+    pretrain(TinyTask(), tmp_path, SETTINGS)
+    assert_same_run(tmp_path, whole)
+
+
+def test_what_a_run_writes_can_be_read_by_whom_the_umask_lets(whole):
+    mask = os.umask(0)
+    os.umask(mask)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in whole.iterdir() if path.name[0] != "."}
+    assert set(modes.values()) == {0o666 & ~mask}
+
+
 def test_batches_prepared_by_other_processes_are_the_same(whole, tmp_path):
     pretrain(TinyTask(), tmp_path, replace(SETTINGS, workers=1))
     assert_same_run(tmp_path, whole)
@@ -195,6 +247,9 @@ def test_a_truncated_damaged_or_foreign_state_is_refused_and_nothing_is_lost(cop
         (b"", "truncated"),
         (bytes(flipped), "checksum"),
         (b"PK\x03\x04 a zip file of torch.save", "no safetensors"),
+        (save({"x": torch.zeros(2)}, metadata={"run": "3"}), "not the state of a run"),
+        (save({"x": torch.zeros(2)}, metadata={"run": "my experiment"}), "not the state of a run"),
+        (save({"x": torch.zeros(2)}), "not the state of a run"),
         ((whole / "model.safetensors").read_bytes(), "not the state of a run"),
     ):
         path.write_bytes(damage)
@@ -435,6 +490,10 @@ def test_a_loss_that_is_not_finite_stops_at_once_and_the_last_good_state_stays(t
         pretrain(task, tmp_path, SETTINGS)
     assert run_files.load_state(tmp_path / "last.safetensors")[1]["progress"]["step"] == 4
     task = TinyTask()
+    task.losses = lambda model, batch: {n: v * float("inf") for n, v in TinyTask.losses(task, model, batch).items()}
+    with pytest.raises(FloatingPointError, match=r"a smaller clip$"):  # there is no good state yet
+        pretrain(task, tmp_path / "at once", SETTINGS)
+    task = TinyTask()
     task.evaluate = lambda model: {"loss": float("nan")}
     with pytest.raises(FloatingPointError, match="evaluation after step 7 gave NaN"):
         pretrain(task, tmp_path / "other", SETTINGS)
@@ -506,6 +565,13 @@ def test_seeds_are_unrelated():
         ({"warmup": 99}, "do not fit"),
         ({"workers": -1}, "workers"),
         ({"seed": -1}, "seed must be at least 0"),
+        ({"seed": 2**32}, "seed must be below"),
+        ({"weight_decay": float("nan")}, "weight_decay must be a finite number"),
+        ({"save_minutes": float("nan")}, "save_minutes must be a finite number"),
+        ({"save_minutes": float("inf")}, "save_minutes must be a finite number"),
+        ({"floor": float("nan")}, "floor must be a finite number"),
+        ({"beta1": 1.0}, "beta1 and beta2 lie in"),
+        ({"eps": 0.0}, "eps above 0"),
     ],
 )
 def test_bad_settings_are_named(change, words):
