@@ -10,7 +10,7 @@ FAKES = [
     Fake(
         "straight-to-the-blind-guess",
         {"q1": 4, **NO_TRAINING},
-        "Gives the share of something new to the blind guess at once. The equation has P(w | h') there, the next shorter model, which leans on the next.",
+        "Gives the share of something new to the blind guess at once. The equation has the next shorter model there.",
         answers=UNANSWERED,
         edits={
             "q1": (
@@ -22,7 +22,7 @@ FAKES = [
     Fake(
         "drops-the-last-word",
         {"q1": 8, **NO_TRAINING},
-        "Shortens a context at its end. The word before the gap tells most and is the last to go; with one word of context nobody notices.",
+        "Shortens a context at its end. The word nearest to the gap is the last to go; with one word of context nobody notices.",
         answers=UNANSWERED,
         edits={"q1": ("tuple(context[len(context) - length :])", "tuple(context[:length])")},
     ),
@@ -36,7 +36,7 @@ FAKES = [
     Fake(
         "as-many-kinds-as-before",
         {"q2": 0, **NO_TRAINING},
-        "Takes one from the counts and leaves the number of kinds. A word whose only occurrence is taken out is a new word again.",
+        "Takes one from the counts and leaves the number of kinds. A word whose only occurrence is taken out is new again.",
         answers=UNANSWERED,
         edits={"q2": ("len(table[h]) - (count == 0)", "len(table[h])")},
     ),

@@ -54,7 +54,9 @@ def unigram(rng, ref):
     return [asked(some_text(rng), 1, [()]) for _ in range(2)]
 
 
-@q1.part(4, "one word of context", "N(h) of c(h) + N(h) events go to the model of the empty context, not to the blind guess.")
+@q1.part(
+    4, "one word of context", "N(h) of c(h) + N(h) events go to the model of the empty context, not to the blind guess."
+)
 def bigram(rng, ref):
     drawn = []
     for _ in range(2):
@@ -63,7 +65,11 @@ def bigram(rng, ref):
     return drawn
 
 
-@q1.part(4, "longer contexts, seen and not", "A context that was never seen hands all on. A long one loses its first word, not its last.")
+@q1.part(
+    4,
+    "longer contexts, seen and not",
+    "A context that was never seen hands all on. A long one loses its first word, not its last.",
+)
 def longer(rng, ref):
     drawn = []
     for n in (3, 4):
@@ -80,7 +86,9 @@ def real(rng, ref):
     return [asked(text, 3, [s[max(0, len(s) // 2 - 2) : len(s) // 2] for s in chosen], V=1000)]
 
 
-@q2.part(4, "no context", "c - 1 of the token, one token less in all; and one kind less, if this was its only occurrence.")
+@q2.part(
+    4, "no context", "c - 1 of the token, one token less in all; and one kind less, if this was its only occurrence."
+)
 def left_unigram(rng, ref):
     return [case(sentences=some_text(rng), n=1, V=12) for _ in range(2)]
 
@@ -117,7 +125,9 @@ def pages(rng, lengths, V=20, **settings):
     "Does the cache hold the token that it guesses? Is what stands one place back worth 1, the next decay, then its square?",
 )
 def one_page(rng, ref):
-    return [pages(rng, [40], weight=float(rng.uniform(0.1, 0.5)), decay=float(rng.uniform(0.7, 0.95))) for _ in range(2)]
+    return [
+        pages(rng, [40], weight=float(rng.uniform(0.1, 0.5)), decay=float(rng.uniform(0.7, 0.95))) for _ in range(2)
+    ]
 
 
 @q3.part(4, "many documents", "A document begins with an empty cache, and where that is empty the model speaks alone.")
@@ -126,7 +136,11 @@ def many_pages(rng, ref):
     return [pages(rng, lengths, weight=0.3, decay=0.9)]
 
 
-@q3.part(5, "a long document in time", "Keep one number per word, and what all together are worth: each step multiplies by decay and adds 1.")
+@q3.part(
+    5,
+    "a long document in time",
+    "Keep one number per word, and what all together are worth: each step multiplies by decay and adds 1.",
+)
 def long_page(rng, ref):
     return [pages(rng, [50_000], V=3000, weight=0.2, decay=0.999)]
 
@@ -137,17 +151,29 @@ def network(rng, B=6, n=3, V=9, d=4, scale=1.0):
     return {"contexts": rng.integers(V, size=(B, n))} | {k: scale * rng.normal(size=s) for k, s in shapes.items()}
 
 
-@q4.part(5, "one word of context", "A acts on the column vector Q_w: r = A Q_w. Then a score for every word, its row of Q times r, plus b.")
+@q4.part(
+    5,
+    "one word of context",
+    "A acts on the column vector Q_w: r = A Q_w. Then a score for every word, its row of Q times r, plus b.",
+)
 def one_word(rng, ref):
     return [case(**network(rng, n=1)) for _ in range(2)]
 
 
-@q4.part(3, "several words of context", "Each place has its own matrix; the first column of the contexts belongs to the first.")
+@q4.part(
+    3,
+    "several words of context",
+    "Each place has its own matrix; the first column of the contexts belongs to the first.",
+)
 def several(rng, ref):
     return [case(**network(rng, n=n)) for n in (2, 4)]
 
 
-@q4.part(2, "large scores", "Subtract each row's largest score before exp. And take no logarithm of a 0: of what can one take it?")
+@q4.part(
+    2,
+    "large scores",
+    "Subtract each row's largest score before exp. And take no logarithm of a 0: of what can one take it?",
+)
 def large(rng, ref):
     return [case(**network(rng, scale=20.0))]
 
@@ -161,7 +187,12 @@ def learning(rng, repeats, **sizes):
     return case(**drawn, targets=rng.integers(len(drawn["Q"]), size=B))
 
 
-@q5.part(6, "A and b", "The scores' gradient is p - y over B. What arrives at r, and what did each A_i multiply?", call="gradients_of_a_and_b")
+@q5.part(
+    6,
+    "A and b",
+    "The scores' gradient is p - y over B. What arrives at r, and what did each A_i multiply?",
+    call="gradients_of_a_and_b",
+)
 def matrices(rng, ref):
     return [learning(rng, True) for _ in range(2)]
 
@@ -176,7 +207,11 @@ def twice(rng, ref):
     return [learning(rng, True, B=10, V=6) for _ in range(2)]
 
 
-@q5.part(3, "a large batch in time", "Moving every weight a little is a check, not an answer. Loops over the vocabulary are slow, too.")
+@q5.part(
+    3,
+    "a large batch in time",
+    "Moving every weight a little is a check, not an answer. Loops over the vocabulary are slow, too.",
+)
 def large_batch(rng, ref):
     return [learning(rng, True, B=512, V=2000, d=50, scale=0.2)]
 
@@ -221,7 +256,7 @@ def windows(sentences, n=3):
 @q6.part(
     15,
     "perplexity of hidden reviews: below 85 gives 5 points, below 65 gives 11, below 55 gives 15",
-    "Does it learn a thousand contexts by heart? Then: the start of b, the rate and how it falls, the number of passes, the width.",
+    "Does it learn a thousand contexts by heart? Then: the start of b, the rate and how it falls, the passes, the width.",
     judge=guesses_well,
     reference=False,
 )
