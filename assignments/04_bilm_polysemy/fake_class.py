@@ -67,7 +67,7 @@ FAKES = [
     ),
     Fake(
         "bans-too-late",
-        {"q3": 8, **NOT_REACHED},
+        {"q3": 14, **NOT_REACHED},
         "Takes the banned words out after the last normalisation: the others do not sum to one.",
         answers=UNANSWERED,
         edits={
