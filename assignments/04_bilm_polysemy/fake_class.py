@@ -10,7 +10,8 @@ FAKES = [
     Fake(
         "gates-in-article-order",
         {"q1": 0, **NOT_REACHED},
-        "Splits the stack as f, i, g, o, the order in which the gates are usually explained. The shapes fit, and nothing fails.",
+        "Splits the stack as f, i, g, o, the order in which the gates are usually explained. The shapes fit, "
+        "and nothing fails.",
         answers=UNANSWERED,
         edits={"q1": ("i, f, g, o = np.split", "f, i, g, o = np.split")},
     ),
@@ -29,7 +30,8 @@ FAKES = [
     Fake(
         "starts-in-the-padding",
         {"q1": 10, **NOT_REACHED},
-        "Reads backwards from the end of the array, through the padding: a short sentence's state is no longer zero where the sentence begins.",
+        "Reads backwards from the end of the array, through the padding: a short sentence's state is no "
+        "longer zero where the sentence begins.",
         answers=UNANSWERED,
         edits={
             "q1": (
@@ -65,7 +67,7 @@ FAKES = [
     ),
     Fake(
         "bans-too-late",
-        {"q3": 8, **NOT_REACHED},
+        {"q3": 14, **NOT_REACHED},
         "Takes the banned words out after the last normalisation: the others do not sum to one.",
         answers=UNANSWERED,
         edits={
@@ -78,7 +80,8 @@ FAKES = [
     Fake(
         "leaves-the-logarithms",
         {"q3": 12, **NOT_REACHED},
-        "Computes probabilities and takes their logarithm: what is below the smallest number becomes zero, and minus infinity.",
+        "Computes probabilities and takes their logarithm: what is below the smallest number becomes zero, "
+        "and minus infinity.",
         answers=UNANSWERED,
         edits={
             "q3": (
@@ -110,7 +113,8 @@ FAKES = [
     Fake(
         "nearest-members",
         {"q5": 9, **NOT_REACHED},
-        "Merges by the nearest two members (single linkage): two heaps come out right, and anything between them makes a chain.",
+        "Merges by the nearest two members (single linkage): two heaps come out right, and anything between "
+        "them makes a chain.",
         answers=UNANSWERED,
         edits={"q5": ("(a * mean[i] + b * mean[j]) / (a + b)", "np.minimum(mean[i], mean[j])")},
     ),
