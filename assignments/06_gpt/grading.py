@@ -297,7 +297,7 @@ def one_matrix(rng, ref):
     return drawn
 
 
-LEVELS = {0.55: 4, 0.575: 8, 0.6: 11}
+LEVELS = {0.55: 4, 0.565: 8, 0.58: 11}
 POINTS = 16
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -391,7 +391,7 @@ def tuned(got, one):
 
 @q6.part(
     POINTS,
-    "new reviews judged rightly: 55 % give 4 points, 57.5 % give 8, 60 % give 11; 5 more if the adapters have a part in it",
+    "new reviews judged rightly: 55 % give 4 points, 56.5 % give 8, 58 % give 11; 5 more if the adapters have a part in it",
     "Does the loss on the training reviews fall? Are the GPT's own weights as they were? And do the adapters move: what "
     "are the gradients of up and of down at the first step?",
     judge=tuned,
