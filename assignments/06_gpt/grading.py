@@ -153,7 +153,7 @@ def spoilt(rng, ref):
 def which(rng, ref):
     return [
         case(logits=2 * rng.normal(size=40), share=float(share))
-        for share in rng.uniform(0.2, 0.9, size=4)
+        for share in rng.uniform(0.2, 0.7, size=6)
     ]
 
 
@@ -163,7 +163,7 @@ def which(rng, ref):
     "The token with which the share is reached is kept, too: one token at least.",
 )
 def tiny(rng, ref):
-    return [case(logits=2 * rng.normal(size=40), share=0.001) for _ in range(3)]
+    return [case(logits=2 * rng.normal(size=40), share=0.001) for _ in range(6)]
 
 
 @q3.part(
@@ -173,10 +173,10 @@ def tiny(rng, ref):
 )
 def forbidden(rng, ref):
     drawn = []
-    for _ in range(3):
+    for _ in range(6):
         logits = 2 * rng.normal(size=40)
         logits[rng.permutation(40)[:15]] = -np.inf
-        drawn.append(case(logits=logits, share=float(rng.uniform(0.3, 0.9))))
+        drawn.append(case(logits=logits, share=float(rng.uniform(0.15, 0.4))))
     return drawn
 
 
@@ -186,7 +186,9 @@ def forbidden(rng, ref):
     "exp(1000) is infinite. What may be taken off all logits without changing the softmax?",
 )
 def shifted(rng, ref):
-    return [case(logits=2 * rng.normal(size=30) + 5000, share=0.6)]
+    return [
+        case(logits=2 * rng.normal(size=30) + 5000, share=0.3) for _ in range(6)
+    ]
 
 
 def drafted(rng, fate, V=12):
@@ -295,7 +297,7 @@ def one_matrix(rng, ref):
     return drawn
 
 
-LEVELS = {0.55: 4, 0.575: 8, 0.6: 11}
+LEVELS = {0.55: 4, 0.565: 8, 0.58: 11}
 POINTS = 16
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -389,7 +391,7 @@ def tuned(got, one):
 
 @q6.part(
     POINTS,
-    "new reviews judged rightly: 55 % give 4 points, 57.5 % give 8, 60 % give 11; 5 more if the adapters have a part in it",
+    "new reviews judged rightly: 55 % give 4 points, 56.5 % give 8, 58 % give 11; 5 more if the adapters have a part in it",
     "Does the loss on the training reviews fall? Are the GPT's own weights as they were? And do the adapters move: what "
     "are the gradients of up and of down at the first step?",
     judge=tuned,
