@@ -224,7 +224,7 @@ def taken(rng, ref):
     "q, where it is positive.",
 )
 def refused(rng, ref):
-    return [drafted(rng, "-" + "+" * n) for n in (0, 1, 2, 2, 3, 3, 4, 4)]
+    return [drafted(rng, "-" + "+" * n) for n in 6 * (0, 1, 2, 3, 4)]
 
 
 @q4.part(
@@ -233,7 +233,7 @@ def refused(rng, ref):
     "What stands behind a refused token was drafted for another text: it is thrown away.",
 )
 def broken_off(rng, ref):
-    return [drafted(rng, fate) for fate in 2 * ("+-", "++-+", "+++-", "+-+-")]
+    return [drafted(rng, fate) for fate in 8 * ("+-", "++-+", "+++-", "+-+-")]
 
 
 def layer(rng, backwards=False, shape=(3, 4)):

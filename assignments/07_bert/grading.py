@@ -206,11 +206,11 @@ def dead_end(rng):
 )
 def probable(rng, ref):
     drawn = []
-    for _ in range(8):
+    for _ in range(16):
         alphabet = letters(rng, 3)
         drawn.append(
             case(
-                word="".join(rng.choice(alphabet, size=12)),
+                word="".join(rng.choice(alphabet, size=30)),
                 log_probs=vocabulary(rng, alphabet, 25),
             )
         )
@@ -243,13 +243,12 @@ def uncovered(rng, ref):
     "A word of n letters has 2^(n-1) cuts. Do you compute the best way to one place again and again?",
 )
 def long_word(rng, ref):
-    alphabet = letters(rng, 3)
-    return [
-        case(
-            word="".join(rng.choice(alphabet, size=150)),
-            log_probs=vocabulary(rng, alphabet, 25),
-        )
-    ]
+    drawn = []
+    for _ in range(6):
+        alphabet = letters(rng, 3)
+        word = "".join(rng.choice(alphabet, size=150))
+        drawn.append(case(word=word, log_probs=vocabulary(rng, alphabet, 25)))
+    return drawn
 
 
 def shares(log_probs):
