@@ -6,7 +6,7 @@ last matrix starts at 0, so before the first step of training the decoder is the
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -14,7 +14,9 @@ from torch.nn import functional as F
 from plm.attention import KVCache, MultiHeadAttention
 from plm.bert import IGNORED, Bert
 from plm.gpt import GPT
-from plm.layers import Decoder, DecoderCache
+from plm.layers import Decoder, DecoderCache, DecoderLayer
+
+Half = TypeVar("Half", Bert, GPT)
 
 
 class Written(NamedTuple):
@@ -44,6 +46,7 @@ class EncoderDecoder(nn.Module):
         assert not extra
         assert all("cross_attention" in name for name in missing)
         for layer in self.decoder.layers:
+            assert isinstance(layer, DecoderLayer)
             nn.init.zeros_(layer.cross_attention.w_o.weight)
             nn.init.zeros_(layer.cross_attention.w_o.bias)
         for module in self.decoder.modules():
@@ -85,7 +88,7 @@ class EncoderDecoder(nn.Module):
         return self.write(last[:, None], *state)[:, 0], state
 
 
-def _copy(model: Bert | GPT, dropout: float) -> Bert | GPT:
+def _copy(model: Half, dropout: float) -> Half:
     """A model of its own with the same weights and this dropout."""
     fresh = type(model)(replace(model.config, dropout=dropout))  # type: ignore[arg-type]
     fresh.load_state_dict(model.state_dict())

@@ -49,9 +49,8 @@ def draw(ax: Axes, runs: Mapping[str, Any], part: str, key: str, test: str = "te
     for way in WAYS:
         of_way = scores(runs, part, way, key, test)
         mean = [np.mean(values) for values in of_way.values()]
-        spread = [np.std(values, ddof=1) if len(values) > 1 else 0.0 for values in of_way.values()]
-        look = {"color": COLOURS[way], "marker": MARKERS[way], "label": way, "capsize": 3}
-        ax.errorbar(list(of_way), mean, yerr=spread, **look)
+        spread = np.array([np.std(values, ddof=1) if len(values) > 1 else 0.0 for values in of_way.values()])
+        ax.errorbar(list(of_way), mean, yerr=spread, color=COLOURS[way], marker=MARKERS[way], label=way, capsize=3)
     ax.set(xscale="log", title=title or part)
     columns = sorted({n for way in WAYS for n in scores(runs, part, way, key, test)})
     ax.set_xticks(columns, [f"{n:,}" for n in columns])
