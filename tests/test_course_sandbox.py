@@ -149,7 +149,8 @@ def test_plm_is_there_and_files_can_be_granted(kind, tmp_path):
         ("f()", "RecursionError"),
         ("while True: print('x' * 10_000)", "output"),
         ("return bytes(1)", "NotPlainError"),
-        ("return [0.5] * 20_000_000", "output"),
+        ("return [0.5] * 15_000_000", "output"),
+        ("return [0.5] * 30_000_000", "NotPlainError"),
         ("input()", "EOFError"),
         ("import sys\nsys.exit(0)", "SystemExit"),
         ("import os, sys\nos.write(int(sys.argv[1]), bytes(16))", "unreadable"),
@@ -159,6 +160,8 @@ def test_plm_is_there_and_files_can_be_granted(kind, tmp_path):
 )
 def test_f03_f04_f12_how_it_ends(kind, body, ended):
     limits = Limits(cpu=1 if ended == "time" else 20, wall=200, memory=4 << 30)
+    if "SIGKILL" in body and kind == "namespaces":
+        ended = None  # the first process of a namespace cannot end itself so
     assert answer(kind, body, limits) == ended
 
 

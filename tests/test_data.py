@@ -47,7 +47,7 @@ def test_a_card_leaves_nothing_open(name):
 
 
 def test_unknown_card():
-    with pytest.raises(ValueError, match="no data set 'mnist'; there are chinese_reviews, digits, pairs, people_daily"):
+    with pytest.raises(ValueError, match="no data set 'mnist'; there are chinese_reviews, digits, facts"):
         card("mnist")
 
 

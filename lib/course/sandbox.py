@@ -158,7 +158,7 @@ def _watch(kind: str, reads: list[str], covered: list[str], request: Request) ->
         return Outcome(results.frames, "unreadable", seconds=seconds)
     if ended:
         return Outcome(results.frames, ended, seconds=seconds)
-    return Outcome(results.frames, *_cause(process.returncode, printed, cpu >= limits.cpu), seconds)
+    return Outcome(results.frames, *_cause(process.returncode, printed, max(cpu, seconds) >= limits.cpu), seconds)
 
 
 def _pump(

@@ -14,6 +14,7 @@ from safetensors.numpy import load, save
 
 Tree = Any
 LARGEST_INT, DEEPEST, MOST_NODES = 2**63, 30, 5_000_000
+LONGEST_TEXT = 90_000_000  # characters; a safetensors header holds 100 MB
 
 
 class NotPlainError(TypeError):
@@ -24,6 +25,8 @@ def encode(tree: Tree) -> bytes:
     """The tree as bytes; raises NotPlainError with the place of the first value that is no plain data."""
     arrays: dict[str, np.ndarray] = {}
     text = json.dumps(_pack(tree, "the result", arrays, 0))
+    if len(text) > LONGEST_TEXT:
+        raise NotPlainError("the result holds too many numbers in lists: make arrays of them")
     return save(arrays, metadata={"tree": text})
 
 
