@@ -376,17 +376,17 @@ def pairs_of(model, n_blocks=4):
 
 
 def tuned(got, one):
-    """11 points for the share of hidden reviews judged rightly, 5 if the adapters make the hidden labels more probable."""
+    """11 points for the share of hidden reviews judged rightly, 5 if the adapters change what is said of them."""
     adapters = pairs_of(got)
     if adapters is None:
         return "the dict has not the eight pairs of rank 1 to 8, the head and the bias that were asked for, all of finite numbers"
-    rows, labels = np.arange(len(one.secret[2])), one.secret[2]
+    labels = one.secret[2]
     with_them = log_probs(got, adapters, one)
     right = (with_them.argmax(1) == labels).mean()
     points = max([p for level, p in LEVELS.items() if right >= level], default=0)
     without = log_probs(got, [], one)
-    gain = (with_them - without)[rows, labels].mean()
-    return (points + 5 * bool(points and gain > 0.005)) / POINTS
+    change = np.abs(with_them - without).mean()
+    return (points + 5 * bool(points and change > 0.02)) / POINTS
 
 
 @q6.part(
