@@ -1,12 +1,13 @@
 """The sandbox: what student code can reach, and how it ends. Once for each kind of isolation that works here."""
 
+import subprocess
 import time
 
 import numpy as np
 import pytest
 
 from course import sandbox
-from course.sandbox import Limits, NoIsolationError, Request, run
+from course.sandbox import Limits, NoIsolationError, Request, _end, run
 
 KINDS = [kind for kind in ("bwrap", "namespaces") if sandbox.works(kind)]
 PATIENT = Limits(cpu=2, wall=120)
@@ -194,3 +195,12 @@ def test_without_isolation_it_refuses_and_says_what_to_do(monkeypatch):
     monkeypatch.setattr(sandbox, "works", lambda kind: False)
     with pytest.raises(NoIsolationError, match="install bubblewrap"):
         run(Request([], []), "auto")
+
+
+@pytest.mark.parametrize(
+    ("script", "patience", "killed", "code"), [("sleep 1; exit 3", 60, False, 3), ("sleep 60", 0.1, True, -9)]
+)
+def test_a_slow_end_is_not_taken_for_a_kill(script, patience, killed, code):
+    process = subprocess.Popen(["sh", "-c", script], start_new_session=True)
+    assert _end(process, patience) is killed
+    assert process.returncode == code

@@ -15,6 +15,7 @@ import sys
 import time
 from dataclasses import dataclass, field, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from course.surroundings import KINDS, LIBRARY, SCRATCH, command_for, environment, masked
@@ -57,6 +58,9 @@ class Request:
         limits = {k: v for k, v in vars(self.limits).items() if k != "wall"}
         body = {"cells": self.cells, "calls": self.calls, "drivers": self.drivers, "without": list(self.without)}
         return encode(body | {"tensors": self.tensors, "limits": limits})
+
+
+GOODBYE = 10.0  # seconds that a process has for its end once its results are closed: on a busy machine it is slow
 
 
 @dataclass
@@ -145,11 +149,12 @@ def _watch(kind: str, reads: list[str], covered: list[str], request: Request) ->
         cwd="/",
     )
     os.close(writer)
-    results = Frames()
+    results, used, printed, ended, gone = Frames(), [0.0], b"", "", False
     try:
-        printed, ended = _pump(process, reader, request.encoded(), results, limits, started + limits.patience)
+        printed, ended = _pump(process, reader, request.encoded(), results, limits, started + limits.patience, used)
+        gone = not (ended or results.done or results.broken)
     finally:
-        _end(process)
+        killed = _end(process, GOODBYE if gone else 0.5)
         os.close(reader)
     seconds, cpu = time.monotonic() - started, _cpu_of_children() - cpu
     if results.done:
@@ -158,13 +163,24 @@ def _watch(kind: str, reads: list[str], covered: list[str], request: Request) ->
         return Outcome(results.frames, "unreadable", seconds=seconds)
     if ended:
         return Outcome(results.frames, ended, seconds=seconds)
-    return Outcome(results.frames, *_cause(process.returncode, printed, max(cpu, seconds) >= limits.cpu), seconds)
+    if killed:  # the exit code is ours and tells nothing
+        return Outcome(results.frames, "died", "it closed its results and went on", seconds)
+    return Outcome(results.frames, *_cause(process.returncode, printed, max(cpu, *used) >= limits.cpu), seconds)
 
 
 def _pump(
-    process: "subprocess.Popen[bytes]", reader: int, request: bytes, results: Frames, limits: Limits, deadline: float
+    process: "subprocess.Popen[bytes]",
+    reader: int,
+    request: bytes,
+    results: Frames,
+    limits: Limits,
+    deadline: float,
+    used: list[float],
 ) -> tuple[bytes, str]:
-    """Move bytes. Returns the first part of what was printed, and which limit ended it ("" for none)."""
+    """Move bytes. Returns the first part of what was printed, and which limit ended it ("" for none).
+
+    used[0] becomes the computing time seen last: bwrap leaves before its child, whose time then counts for nobody.
+    """
     assert process.stdin is not None
     assert process.stdout is not None
     stdin, stdout = process.stdin.fileno(), process.stdout.fileno()
@@ -175,6 +191,7 @@ def _pump(
             selector.register(fd, selectors.EVENT_WRITE if fd == stdin else selectors.EVENT_READ)
         while not (results.done or results.broken):
             ready = selector.select(0.2)
+            used[0] = max(used[0], _cpu_of(process.pid))
             if not ready and process.poll() is not None:
                 break
             for fd in (key.fd for key, _ in ready):
@@ -209,16 +226,32 @@ def _write(fd: int, waiting: memoryview) -> memoryview:
         return waiting[:0]
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    """End the whole group, unless it has ended. In a namespace of its own, all children go with the first process."""
+def _end(process: "subprocess.Popen[bytes]", patience: float) -> bool:
+    """End the whole group, and say whether that was needed: it had not ended by itself within `patience` seconds.
+
+    In a namespace of its own, all children go with the first process.
+    """
     for stream in (process.stdin, process.stdout):
         if stream:
             stream.close()
     try:
-        process.wait(0.5)  # its exit code tells why it went
+        process.wait(patience)  # its exit code tells why it went
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        return True
+    return False
+
+
+def _cpu_of(pid: int) -> float:
+    """Seconds of computing time of a living process and of all that came from it."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except (OSError, ValueError):  # it has gone
+        return 0.0
+    own = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return own + sum(_cpu_of(int(child)) for child in children)
 
 
 def _cpu_of_children() -> float:

@@ -150,7 +150,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")  # a terminal that cannot show a character shows another
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("always", category=UserWarning, module=r"plm\.")
             warnings.showwarning = lambda message, *where, **more: print(_one_line(message), file=sys.stderr)
             args = _parse(list(sys.argv[1:] if arguments is None else arguments))
             if args.command == "pretrain":
