@@ -26,7 +26,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from bert_pretrain import CHAPTERS, RUNS, VECTOR_STD, word_vectors
+from bert_pretrain import CHAPTERS, RUNS, start_from_vectors
 from ladder_vectors import labels
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from plm.bert import Bert, BertConfig, pad
-from plm.bert_data import corpus, untokenise
+from plm.bert_data import untokenise
 from plm.data import reviews
 from plm.evaluate import LADDER_SEEDS, Climb, Rung, accuracy, add_rung, climb
 from plm.files import read_json, write_atomically
@@ -79,10 +79,7 @@ def scratch() -> Bert:
 def vectors_only() -> Bert:
     """Untrained but for its word table, which is word2vec's."""
     bert = scratch()
-    vectors, _ = word_vectors("en", corpus("en"), bert.config.d_model)
-    centred = vectors - vectors.mean(0)
-    with torch.no_grad():
-        bert.embedding.words.weight.copy_(centred * (VECTOR_STD / centred.std()))
+    start_from_vectors(bert, "en")
     return bert
 
 

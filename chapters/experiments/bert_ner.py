@@ -23,12 +23,11 @@ from collections.abc import Iterator
 from functools import cache
 
 import torch
-from bert_pretrain import CHAPTERS, VECTOR_STD, word_vectors
+from bert_pretrain import CHAPTERS, start_from_vectors
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from plm.bert import Bert, BertConfig, pad
-from plm.bert_data import corpus
 from plm.chinese import Sentence, news
 from plm.entities import Span, entity_f1, from_iobes, labels_of, to_iobes
 from plm.files import read_json, write_atomically
@@ -70,12 +69,7 @@ def start(how: str) -> Bert:
     if how == "pretrained":
         fresh.load_state_dict(bert.state_dict())
     if how == "vectors only":
-        vectors, _ = word_vectors("zh", corpus("zh"), bert.config.d_model)
-        centred = vectors - vectors.mean(0)
-        with torch.no_grad():
-            fresh.embedding.words.weight.copy_(
-                centred * (VECTOR_STD / centred.std())
-            )
+        start_from_vectors(fresh, "zh")
     return fresh
 
 

@@ -37,7 +37,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from plm.bert import BertConfig, BertForPretraining
+from plm.bert import Bert, BertConfig, BertForPretraining
 from plm.bert_data import Corpus, corpus, id_sentences, piece_counts
 from plm.files import cache_dir, write_atomically
 from plm.masking import MaskingConfig, PretrainingBatches
@@ -82,6 +82,14 @@ def word_vectors(language: str, text: Corpus, d_model: int) -> tuple[Tensor, flo
         save_checkpoint(path, table, {"cpu_minutes": minutes})
     state, facts = load_checkpoint(path)
     return state["weight"], facts["cpu_minutes"]
+
+
+@torch.no_grad()
+def start_from_vectors(bert: Bert, language: str) -> None:
+    """Put the centred word2vec vectors of the language's text in the word table."""
+    vectors, _ = word_vectors(language, corpus(language), bert.config.d_model)
+    centred = vectors - vectors.mean(0)
+    bert.embedding.words.weight.copy_(centred * (VECTOR_STD / centred.std()))
 
 
 class WithoutNSP(BertTask):
