@@ -83,7 +83,7 @@ PARTS = {
         "zh", "Chinese pairs", {1000: 4}, 2, 2, patience=3, vectors=True
     ),
     "zh-order": Part(
-        "zh", "Chinese order", {1000: 4}, 2, 2, patience=3, vectors=True
+        "zh", "Chinese order", {10_000: 3}, 2, 2, patience=2, vectors=True
     ),
     "zh-questions": Part("zh", "Chinese questions", {1000: 6}, 2, 2),
 }
@@ -292,8 +292,9 @@ def measure_baselines(runs: Runs, smoke: bool) -> None:
         runs.keep("baselines", f"Chinese reviews, bigrams, {n} labels", found)
         found = [dictionary(n, seed) for seed in seeds]
         runs.keep("baselines", f"Chinese names, dictionary, {n} labels", found)
-    found = [bigrams("Chinese order", seed, 1000) for seed in seeds]
-    runs.keep("baselines", "Chinese order, bigrams, 1000 labels", found)
+    n = 300 if smoke else 10_000
+    found = [bigrams("Chinese order", seed, n) for seed in seeds]
+    runs.keep("baselines", f"Chinese order, bigrams, {n} labels", found)
     for language in ("en", "zh"):
         runs.keep(
             "baselines", f"questions, nearest, {language}", nearest_fact(language)

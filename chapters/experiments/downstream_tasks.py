@@ -280,7 +280,7 @@ TASKS = {
         True,
     ),
     "Chinese order": Task(
-        HeadKind("text", ("in disorder", "a sentence")),
+        HeadKind("text", ("in disorder", "a sentence"), "mean"),
         32,
         judged_clauses,
         texts,
