@@ -3,7 +3,7 @@ worth: small equal budgets, one change at a time.
 
 Command: python chapters/experiments/bert_arms.py
 Budget: about 100 minutes on one core; finished arms are kept, so an interrupted run
-goes on. `--only plateau|ablations|ladder` does a part.
+goes on. `--only plateau|ablations|ladder|visible` does a part.
 
 Writes chapters/results/bert_arms.json.
 
@@ -13,7 +13,8 @@ number of tokens. ablations: from the recipe of the book one part is taken away:
 next sentence, both sides, or the 20 % of hidden places that do not show [MASK].
 Two seeds (`--seeds` does some of them, so that two cores can share the work).
 Dev batches are the same for all, 15 % hidden, all shown as [MASK].
-ladder: the ablated models on 500 labelled sentences.
+ladder: each ablated model on two draws of 500 labelled sentences. visible: in text
+without gaps, how often the head for gaps names the word that stands there.
 """
 
 import argparse
@@ -24,6 +25,7 @@ import torch
 from bert_ladder import tuned, with_dropout
 from bert_pretrain import CHAPTERS, RUNS, Experiment, parse
 
+from plm.data import reviews
 from plm.files import read_json, write_atomically
 from plm.model_files import load_bert
 from plm.pretrain import pretrain
@@ -45,6 +47,7 @@ PLATEAU = {
     "all four": "--init word2vec --bias counts --rate 0.3 --tokens 2048",
     "all but the table": "--bias counts --rate 0.3 --tokens 2048",
 }
+PARTS = "plateau", "ablations", "ladder", "visible"
 STEPS, SEEDS = 2000, range(2)  # of the ablations, 2048 tokens each
 ABLATIONS = {
     "as in the book": "",
@@ -68,17 +71,30 @@ def run(name: str, flags: list[str], steps: int) -> dict:
     return {name: [round(row[name], 4) for row in rows] for name in kept}
 
 
+@torch.no_grad()
+def named(name: str, seed: int) -> float:
+    """The share of visible words of held-out reviews that a model names."""
+    model, tokenizer, _ = load_bert(RUNS / f"bert {name} {seed}/model.safetensors")
+    right = total = 0
+    for review in reviews("imdb_dev")[:40]:
+        ids = torch.tensor([tokenizer.encode(review.text, max_len=128).ids])
+        said = model(ids, positions=torch.arange(1, ids.shape[1] - 1)).mlm
+        right += int((said.argmax(1) == ids[0, 1:-1]).sum())
+        total += len(said)
+    return right / total
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--only", choices=("plateau", "ablations", "ladder"))
+    parser.add_argument("--only", choices=PARTS)
     parser.add_argument("--seeds", type=int, nargs="+", default=[*SEEDS])
     args = parser.parse_args()
     only = args.only
     torch.set_num_threads(1)
 
     def so_far() -> dict[str, dict]:
-        empty = {"command": COMMAND, "plateau": {}, "ablations": {}, "ladder": {}}
-        return read_json(RESULT) if RESULT.exists() else empty
+        stored = read_json(RESULT) if RESULT.exists() else {}
+        return {"command": COMMAND, **{part: {} for part in PARTS}, **stored}
 
     def keep(part: str, name: str, found) -> None:
         stored = so_far()
@@ -98,11 +114,15 @@ def main() -> None:
                 found = run(f"bert {name} {seed}", given, STEPS)
                 keep("ablations", f"{name}, {seed}", found)
     for name in ABLATIONS if only in (None, "ladder") else ():
-        if name not in so_far()["ladder"]:
-            path = RUNS / f"bert {name} 0" / "model.safetensors"
-            built = lambda path=path: with_dropout(load_bert(path)[0].bert)  # noqa: E731
-            found = tuned(built, "ours", f"BERT {name}", (500,), SEEDS)
-            keep("ladder", name, found.accuracy[500])
+        for seed in args.seeds:
+            if f"{name}, {seed}" not in so_far()["ladder"]:
+                path = RUNS / f"bert {name} {seed}" / "model.safetensors"
+                built = lambda path=path: with_dropout(load_bert(path)[0].bert)  # noqa: E731
+                found = tuned(built, "ours", f"BERT {name} {seed}", (500,), SEEDS)
+                keep("ladder", f"{name}, {seed}", found.accuracy[500])
+    for name in ABLATIONS if only in (None, "visible") else ():
+        for seed in args.seeds:
+            keep("visible", f"{name}, {seed}", round(named(name, seed), 4))
 
 
 if __name__ == "__main__":
