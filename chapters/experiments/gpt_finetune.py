@@ -68,7 +68,8 @@ TASKS = {  # name: (n of train, dev, test; classes; passes)
     "films": (3000, 300, 1000, 2, 3),
     "next": (3000, 200, 600, None, 3),
 }
-TASK_RATES, TASK_SEEDS = {"scratch": (1e-3,), "trained": (1e-3,)}, range(1)
+TASK_RATES = {"scratch": (1e-3,), "trained": (3e-4, 1e-3)}
+TASK_SEEDS = range(1)
 
 
 @cache
@@ -203,6 +204,7 @@ def all_tasks(names: list[str], arms: list[str]) -> dict:
     for name in names:
         *sizes, _, passes = TASKS[name]
         result[name] = {"sizes": sizes, "passes": passes, "chance": baseline(name)}
+        result[name] |= {"rates": TASK_RATES}
         for arm in arms:
             rates = TASK_RATES[ARMS[arm][0]]
             tried = {
@@ -291,7 +293,6 @@ def main() -> None:
     result |= {
         "command": COMMAND,
         "rates": RATES,
-        "task_rates": TASK_RATES,
         "task_seeds": list(TASK_SEEDS),
     }
 
