@@ -28,6 +28,7 @@ from plm.run_files import only_one_run
 from plm.run_log import read_log
 from plm.run_settings import Settings
 from plm.tokenize import words
+from plm.wordpiece_training import count_words, train_pieces
 
 ROOT = Path(__file__).parents[1]
 TINY = "--steps 6 --length 24 --vocab-size 300 --batch-size 4 --evaluate-every 3 --warmup 2 --hold-out 0.1 --n-layers 1"
@@ -500,7 +501,7 @@ def test_bytes_lose_nothing_and_no_text_makes_the_end_mark():
     for text in ("The film.\n\tna\u00efve \u4e2d\u6587 \U0001f600  ", "<|end|>", ""):
         assert tokenizer.decode(tokenizer.encode(text)) == text
         assert tokenizer.end_id not in tokenizer.encode(text)
-    assert tokenizer.decode(tokenizer.encode("a\ud800b")) == "a?b"
+    assert tokenizer.decode(tokenizer.encode("a\ud800b")) == "a\ufffdb"  # case B06
     assert len(tokenizer) == 300
     assert ByteBPE(**json.loads(json.dumps(tokenizer.config))).encode("The film") == tokenizer.encode("The film")
     for bad, said in (
@@ -527,6 +528,29 @@ def test_pieces_for_english_and_characters_for_chinese():
     assert cased.encode("The").pieces != cased.encode("the").pieces  # case B03
     chinese = train_wordpiece(["\u4e2d\u6587\u4e2d \u56fd\u4e2d\u6587"], 7, characters=True)
     assert chinese.pieces[5:] == ("\u4e2d", "\u6587")
+
+
+def test_c06_pieces_are_the_same_in_every_process_and_those_made_by_hand():
+    rng = random.Random(0)
+    known = ["".join(rng.choice("abcde\u00e9\u0434\u4e2d") for _ in range(rng.randint(1, 7))) for _ in range(200)]
+    lines = [" ".join(rng.choice(known) for _ in range(12)) + "." for _ in range(200)]
+    for size in (60, 120, 300):
+        pieces = train_wordpiece(lines, size)
+        assert list(pieces.pieces) == train_pieces(count_words(lines), size, 1, alphabet=max(10, size // 4))
+        assert train_wordpiece(lines[::-1], size).pieces == pieces.pieces
+    assert not any("\ud800" in piece for piece in train_wordpiece([*lines, "a\ud800b"], 300).pieces)  # case B06
+    code = "import sys; from plm.fast_tokenizers import *; lines = sys.argv[1].splitlines(); print(ascii(["
+    code += "train_wordpiece(lines, 120).pieces, train_words(lines, 90).tokens, ByteBPE.train(lines, 300).config]))"
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code, "\n".join(lines)],
+            env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("0", "1")
+    }
+    assert len(found) == 1
 
 
 # --- the page of the book -------------------------------------------------------------------------------------------

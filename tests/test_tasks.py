@@ -1,10 +1,12 @@
 """SST-2, MRPC, SQuAD, CoNLL-2003: small files in exactly their formats, read, learnt and stored through one recipe."""
 
+import copy
 import json
 import shlex
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from plm.bert import BertConfig, BertForPretraining
 from plm.checkpoints import Loaded
@@ -12,6 +14,7 @@ from plm.cli import main
 from plm.downstream import Recipe
 from plm.model_files import save_bert
 from plm.tasks import READERS, TASKS, Labelled, finetune_task, load_head, measure, read_mrpc, read_sst2, save_head
+from plm.train import load_checkpoint
 from plm.wordpiece import SPECIALS, WordPiece
 
 WORDS = "good bad film a paris is in france john lives where the capital of ."
@@ -77,6 +80,28 @@ def test_the_command_learns_measures_and_writes(files, task, capsys):
     assert found == task
     assert measure(task, head, tokenizer, labels, READERS[task](files / task))[name] == 1.0
     assert main(["info", str(files / "out.safetensors")]) == 0
+
+
+def test_a_head_whose_parts_do_not_belong_together_is_refused(files):
+    head, labels, _ = finetune_task("sst2", base(), read_sst2(files / "sst2"), read_sst2(files / "sst2"), Recipe())
+    path = save_head(files / "h.safetensors", "sst2", head, TOKENIZER, labels, {})
+    state, whole = load_checkpoint(path)
+    changes = [
+        lambda s: s["task"].update(name="squad"),
+        lambda s: s["task"].update(name="cola"),
+        lambda s: s["task"]["encoder"].update(d_model=64),
+        lambda s: s["task"]["encoder"].update(vocab_size=7),
+        lambda s: s["task"].pop("encoder"),
+        lambda s: s["tokenizer"].update(pieces=[*s["tokenizer"]["pieces"], "more"]),
+        lambda s: s.update(task=5),
+        lambda s: s.pop("tokenizer"),
+    ]
+    for change in changes:
+        stored = copy.deepcopy(whole)
+        change(stored)
+        save_file(state, path, metadata={"config": json.dumps(stored)})
+        with pytest.raises(ValueError, match=r"h\.safetensors is damaged or of another version"):
+            load_head(path)
 
 
 def test_what_is_wrong_is_said(files, capsys):

@@ -82,7 +82,9 @@ def build_parser(pretraining: Sequence[str] = tuple(NAMES)) -> Parser:
     tune.add_argument(
         "--train", required=True, metavar="FILE", help="CSV, TSV, JSON lines or Parquet with text and label"
     )
-    tune.add_argument("--test", metavar="FILE", help="the same, to measure with; without: the last tenth of --train")
+    tune.add_argument(
+        "--test", metavar="FILE", help="the same, to measure with; without: a tenth of --train, drawn by --seed"
+    )
     tune.add_argument("--out", required=True, metavar="FILE", help="where the classifier goes, such as out.safetensors")
     tune.add_argument("--text-column", default="text", metavar="NAME", help="[text]")
     tune.add_argument("--label-column", default="label", metavar="NAME", help="[label]")
