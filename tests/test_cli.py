@@ -24,6 +24,7 @@ from plm.checkpoints import load
 from plm.cli import build_parser, main
 from plm.cli_options import CommandError, options, read_config
 from plm.fast_tokenizers import ByteBPE, fast_words, train_wordpiece, train_words
+from plm.finetune import read_labelled
 from plm.run_files import only_one_run
 from plm.run_log import read_log
 from plm.run_settings import Settings
@@ -237,6 +238,11 @@ def test_info_of_runs_and_models(say, place):
             "row 1 has no 'y'; its columns are text, label",
         ),
         ("finetune PLACE/gpt --train PLACE/labels.csv --epochs 0 --out x", "epochs and batch_size must be at least 1"),
+        (
+            "finetune PLACE/gpt --task sst2 --train PLACE/labels.csv --test PLACE/labels.csv --out x",
+            "--task needs a BERT, and",
+        ),
+        ("finetune PLACE/bert --train PLACE --out x", "is a folder: name a file in it"),
         ("classify PLACE/gpt a", "is not a classifier: plm finetune makes one"),
         ("info PLACE/text.txt", "truncated or no safetensors file"),
         ("info PLACE/absent", "there is no checkpoint"),
@@ -249,6 +255,43 @@ def test_what_is_wrong_is_said_in_one_line(say, command, words):
     assert words in err
     assert err.count("\n") == 1
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("kind", SIZES)
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("x.txt", b"", "x.txt holds no text"),
+        ("x.txt", b"\n \r\n\n", "x.txt holds no text"),
+        ("x.jsonl", b'{"text": ""}\n', "x.jsonl holds no text"),
+        ("x.txt", a_text(20).encode("latin-1"), "x.txt is not UTF-8"),
+        ("x.txt", a_text(20).encode("utf-16"), "x.txt is not UTF-8"),
+        ("x.csv", a_text(20).encode("latin-1"), "x.csv is not UTF-8"),
+        ("x.txt", b"word", "give more"),
+        ("x.txt.gz", b"no archive", "x.txt.gz cannot be read"),
+        ("x.jsonl", b'{"text": "a"}\n{"text', "x.jsonl cannot be read"),
+        ("x.csv", b"a,b\n1,2\n", "x.csv has no column 'text'; it has a, b"),
+        ("x.doc", b"a", "x.doc is none of .txt"),
+    ],
+)
+def test_a_text_that_cannot_be_read_is_named(say, tmp_path, kind, name, content, words):
+    (tmp_path / name).write_bytes(content)
+    command = f"pretrain {kind} --text {tmp_path}/{name} --out {tmp_path}/run {TINY} {SIZES[kind]}"
+    code, _, err = say(command + " --no-vectors" * (kind == "bert"))
+    assert code == 2
+    assert words in err
+    assert err.count("\n") == 1
+
+
+def test_line_ends_of_windows_and_a_byte_order_mark_change_nothing(place, say, tmp_path):
+    plain = (place / "text.txt").read_text(encoding="utf-8")
+    states = []
+    for text in (plain, "\ufeff" + plain.replace("\n", "\r\n")):
+        (tmp_path / "text.txt").write_bytes(text.encode())
+        out = f"{tmp_path}/{len(states)}"
+        assert say(f"pretrain gpt --text {tmp_path}/text.txt --out {out} {TINY} {SIZES['gpt']}")[0] == 0
+        states.append(load_file(Path(out) / "last.safetensors"))
+    assert all(torch.equal(tensor, states[1][name]) for name, tensor in states[0].items())
 
 
 @pytest.mark.parametrize(
@@ -574,6 +617,9 @@ def test_every_command_of_the_page_is_understood(command):
 def test_the_tour_of_the_page(place, capsys, tmp_path, monkeypatch):
     """As it stands there, with a shorter text and smaller models."""
     monkeypatch.chdir(tmp_path)
+    exec(compile(re.findall(r"```python\n(.*?)```", PAGE, re.S)[0], "engine.md", "exec"), {"__name__": "page"})
+    assert len(read_labelled("labelled.csv").texts) == 1000
+    assert Path("reviews.txt").stat().st_size > 1_000_000
     Path("reviews.txt").write_text(a_text(), encoding="utf-8")
     Path("labelled.csv").write_bytes((place / "labels.csv").read_bytes())
     tour = [command for command in COMMANDS if command.startswith("plm") and "--config" not in command]

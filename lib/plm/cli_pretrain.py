@@ -47,7 +47,7 @@ class DataOptions:
     hold_out: float = 0.01  # share of the text that is kept for evaluation: its end
     vocab_size: int = 8000  # tokens in the vocabulary, which is learnt from the text
     length: int = 128  # tokens in a row
-    batch_size: int = 16  # rows in a micro-batch
+    batch_size: int = 16  # rows that go through the model at one time: a micro-batch
 
 
 @dataclass(frozen=True)
@@ -149,12 +149,14 @@ def source_of(values: dict[str, Any]) -> Source:
 
 
 def _texts(source: Source) -> Iterator[str]:
-    left = TOKENIZER_CHARACTERS
+    left, found = TOKENIZER_CHARACTERS, False
     for piece in source.pieces():
         if left <= 0:
             return
-        left -= len(piece.text)
+        left, found = left - len(piece.text), found or not piece.text.isspace()
         yield piece.text
+    if not found:
+        raise CommandError(f"{source.path} holds no text: it is empty, or nothing but white space")
 
 
 def _model_values(kind: str, values: dict[str, Any]) -> dict[str, Any]:

@@ -2,21 +2,23 @@
 
 from argparse import Namespace
 
-from plm.checkpoints import load
+from plm.checkpoints import NAMES, load
 from plm.cli_options import CommandError
 from plm.downstream import Recipe
-from plm.tasks import READERS, finetune_task, read_hub, save_head
+from plm.tasks import finetune_task, read_hub, read_task, save_head
 
 
 def tune_task(args: Namespace) -> None:
     """plm finetune CHECKPOINT --task TASK --train FILE|hub [--test FILE] --out FILE"""
     base = load(args.checkpoint)
+    if base.kind != "bert":
+        raise CommandError(f"--task needs a BERT, and {args.checkpoint} holds a {NAMES[base.kind]}")
     if args.train == "hub":
         train, test = (read_hub(args.task, split) for split in ("train", "validation"))
     elif args.test is None:
         raise CommandError(f"--task {args.task} measures on a file of its own: name one with --test")
     else:
-        train, test = (READERS[args.task](path) for path in (args.train, args.test))
+        train, test = (read_task(args.task, path) for path in (args.train, args.test))
     if args.freeze and args.scratch:
         raise CommandError("--freeze keeps what was learnt and --scratch forgets it: give one of them")
     way = "frozen" if args.freeze else "scratch" if args.scratch else "fine-tuned"

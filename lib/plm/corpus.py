@@ -133,7 +133,8 @@ def _make_blocks(folder: Path, source: Source, tokenizer: Any, packing: Packing,
     facts["rows"] = write_blocks(folder / "rows.arrow", rows(), packing.length, kind)
     if not facts["rows"]:
         raise ValueError(
-            f"{source.path} holds {facts['tokens']} tokens, and one row needs {packing.length}: give more text or shorter rows"
+            f"{source.path} holds {facts['tokens']} tokens, and one row needs {packing.length}: "
+            "give more text or shorter rows (--length)"
         )
     return facts
 

@@ -124,7 +124,7 @@ def _lines(file: Path) -> Iterator[str]:
                 seen += line.endswith("\n")
                 yield line
     except UnicodeDecodeError as error:  # its position counts from the last block that was read
-        raise ValueError(_not_utf8(file, f"byte {error.object[error.start]:#x} a little below line {seen}")) from error
+        raise ValueError(not_utf8(file, f"byte {error.object[error.start]:#x} a little below line {seen}")) from error
     except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         raise ValueError(f"{file} cannot be read: {error}") from error
 
@@ -140,7 +140,8 @@ def _opener(file: Path) -> Any:
     return zstandard.open
 
 
-def _not_utf8(where: object, what: object) -> str:
+def not_utf8(where: object, what: object) -> str:
+    """What to say of a file in another encoding."""
     return f"{where} is not UTF-8 ({what}): convert it, for example with iconv -f LATIN1 -t UTF-8, or -f UTF-16"
 
 
@@ -172,7 +173,7 @@ def naming(file: Path) -> Iterator[None]:
     except SaidError:
         raise
     except UnicodeDecodeError as error:
-        raise ValueError(_not_utf8(file, error)) from error
+        raise ValueError(not_utf8(file, error)) from error
     except Exception as error:  # the list would be long
         raise ValueError(f"{file} cannot be read: {error}") from error
 

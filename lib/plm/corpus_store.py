@@ -68,7 +68,7 @@ class Blocks:
         if len(self) < 2:
             raise ValueError(
                 f"the text fills {len(self)} row of {self.facts['length']} tokens, and training and held-out text need one each: "
-                "give more text or shorter rows"
+                "give more text or shorter rows (--length)"
             )
         border = self.stop - min(most, max(1, round(share * len(self))))
         return tuple(Blocks(self.path, self.facts, *ends) for ends in ((self.start, border), (border, self.stop)))  # type: ignore

@@ -12,6 +12,7 @@ import torch
 
 from plm.bert import Bert, BertConfig, BertForPretraining
 from plm.checkpoints import Loaded
+from plm.corpus_source import not_utf8
 from plm.downstream import Recipe, binary_f1, start, tag_scores, text_example, text_scores, tune
 from plm.entities import labels_of
 from plm.heads import Head, SpanHead, TagHead, TextHead
@@ -79,6 +80,21 @@ READERS: dict[str, Callable[[str | Path], list[Any]]] = {
     "conll2003": lambda path: _names(read_conll(path)),
 }
 TASKS = tuple(READERS)
+
+
+def read_task(task: str, path: str | Path) -> list[Any]:
+    """The examples of a task from its own file. Whatever is wrong with the file, the error names it."""
+    try:
+        return READERS[task](path)
+    except OSError:
+        raise
+    except UnicodeDecodeError as error:
+        raise ValueError(not_utf8(path, error)) from error
+    except Exception as error:  # a JSON of another shape has many ways to fail
+        said = str(error) if isinstance(error, ValueError) else f"its entries are of another kind: {error!r}"
+        raise ValueError(said if str(path) in said else f"{path} is no file of {task}: {said}") from error
+
+
 HUB: dict[str, tuple[str, dict[str, str]]] = {
     "sst2": ("nyu-mll/glue", {"name": "sst2"}),
     "mrpc": ("nyu-mll/glue", {"name": "mrpc"}),
