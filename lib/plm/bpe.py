@@ -18,8 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from plm.files import read_json, write_atomically
-from plm.tokenize import writable
+from plm.files import read_json, writable, write_atomically
 
 UNKNOWN, START, END, DELIMITER, EXTRACT = SPECIALS = ("<unk>", "<s>", "</s>", "<delimiter>", "<extract>")
 Pair = tuple[int, int]

@@ -25,9 +25,8 @@ from numpy.typing import NDArray
 
 from plm.corpus_source import Piece, Source, batches
 from plm.corpus_store import Blocks, Documents, write_blocks, write_documents
-from plm.files import cache_dir, read_json
+from plm.files import cache_dir, read_json, writable
 from plm.tokenize import sentences as english_sentences
-from plm.tokenize import writable
 
 VERSION = 1  # of what is written; another one never reads this one's files
 _CHINESE_END = re.compile(r"(?<=[。！？][”』」）])|(?<=[。！？])(?![”』」）])")

@@ -13,6 +13,7 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from plm import tokenize
+from plm.files import writable
 from plm.vocab import LANGUAGE_MODEL_SPECIALS, Vocab
 from plm.wordpiece import INSIDE, SPECIALS, UNK, WordPiece
 from plm.wordpiece_training import alphabet_of
@@ -62,7 +63,7 @@ class ByteBPE:
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text. A lone surrogate becomes U+FFFD."""
-        return list(self.fast.encode(tokenize.writable(text), add_special_tokens=False).ids)
+        return list(self.fast.encode(writable(text), add_special_tokens=False).ids)
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text; end marks are left out, and a character of which bytes are missing is U+FFFD."""
@@ -149,7 +150,7 @@ def fast_words(vocab: Vocab) -> Any:
 
 def _some(texts: Iterable[str]) -> Iterator[str]:
     """The texts, if there is one; a trainer says nothing when there is none."""
-    stream = map(tokenize.writable, texts)
+    stream = map(writable, texts)
     first = list(islice((text for text in stream if text.strip()), 1))
     if not first:
         raise ValueError("there is no text to learn a tokenizer from")

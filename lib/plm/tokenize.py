@@ -1,4 +1,4 @@
-"""From a string to words and sentences. Parts of words are in `plm.bpe` and `plm.wordpiece`."""
+"""From a string to words and sentences. Sub-words (BPE, WordPiece) join this module with their chapters."""
 
 import re
 import unicodedata
@@ -9,7 +9,6 @@ _RUN = r"[^\W_]+(?:[\u0300-\u036f]+[^\W_]*)*"
 _WORD = re.compile(rf"{_RUN}(?:['\-]{_RUN})*|[.,!?;:()\"\-]")
 # A sentence ends at a line break, or at . ! ? and any closing quotes and brackets before white space.
 _SENTENCE_END = re.compile(r"([.!?][\"')\]\u2019\u201d]*)\s+")
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _QUOTES = str.maketrans({"\u2018": "'", "\u2019": "'", "\u00b4": "'", "`": "'", "\u201c": '"', "\u201d": '"'})
 
 
@@ -28,11 +27,6 @@ def sentences(text: str) -> list[str]:
     _check_text(text)
     pieces = _SENTENCE_END.sub(r"\1\n", text).split("\n")
     return [piece for piece in (piece.strip() for piece in pieces) if piece]
-
-
-def writable(text: str) -> str:
-    """The text with U+FFFD for each lone surrogate, which a broken file or an argument may bring in and no file can hold."""
-    return _SURROGATE.sub("\ufffd", text)
 
 
 def _check_text(text: str) -> None:
