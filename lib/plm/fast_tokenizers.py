@@ -16,7 +16,7 @@ from plm import tokenize
 from plm.files import writable
 from plm.vocab import LANGUAGE_MODEL_SPECIALS, Vocab
 from plm.wordpiece import INSIDE, SPECIALS, UNK, WordPiece
-from plm.wordpiece_training import alphabet_of
+from plm.wordpiece_training import _alphabet
 
 END = "<|end|>"  # behind each document, and before the first word of a prompt without one
 ENDS = (END, "<|endoftext|>")  # ours, and GPT-2's
@@ -94,7 +94,7 @@ def train_wordpiece(texts: Iterable[str], size: int, lowercase: bool = True, cha
         ranked = sorted(counts, key=lambda c: (-counts[c], c))
         return WordPiece([*SPECIALS, *ranked[: size - len(SPECIALS)]], lowercase, characters=True)
     words = _words(texts, lowercase)
-    kept = alphabet_of(words, max(10, size // 4))  # a text of many scripts must leave room for pieces
+    kept = _alphabet(words, max(10, size // 4))  # a text of many scripts must leave room for pieces
     inside = sorted({INSIDE + c for word in words for c in word[1:] if c in kept})
     first = [*SPECIALS, *sorted(kept), *inside][:size]
     trainer = trainers.WordPieceTrainer(

@@ -201,7 +201,10 @@ def bert_tokenizer(folder: str | Path) -> WordPiece:
     """
     settings = Path(folder) / "tokenizer_config.json"
     said = read_json(settings) if settings.exists() else {}
-    pieces = WordPiece.read_vocab(Path(folder) / "vocab.txt").pieces
+    lines = (
+        (Path(folder) / "vocab.txt").read_bytes().decode("utf-8-sig").split("\n")
+    )  # no other line end: pieces hold some
+    pieces = [line.removesuffix("\r") for line in lines[: -1 if lines[-1] == "" else None]]
     ordinary = [piece for piece in pieces if not re.fullmatch(r"\[.*\]", piece)]
     lowercase = said.get("do_lower_case", all(piece == piece.lower() for piece in ordinary))
     return WordPiece(pieces, lowercase, said.get("strip_accents"))

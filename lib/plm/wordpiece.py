@@ -231,7 +231,7 @@ class WordPiece:
     @classmethod
     def read_vocab(cls, path: str | Path, lowercase: bool = True) -> "WordPiece":
         """Read `vocab.txt` as BERT's models come with: one piece a line, the line number is the id."""
-        lines = [line.removesuffix("\r") for line in Path(path).read_bytes().decode("utf-8-sig").split("\n")]
+        lines = Path(path).read_text(encoding="utf-8").split("\n")
         return cls(lines[:-1] if lines[-1] == "" else lines, lowercase)
 
     def fast(self) -> Any:

@@ -58,7 +58,7 @@ def train_pieces(
         raise ValueError("there is no word to learn from")
     if score not in SCORES:
         raise ValueError(f"score is one of {', '.join(SCORES)}, not {score!r}")
-    kept = alphabet_of(words, alphabet)
+    kept = _alphabet(words, alphabet)
     pieces = list(SPECIALS)
     if inside is None:
         inside = sorted({INSIDE + c for word in words for c in word[1:] if c in kept})
@@ -77,8 +77,7 @@ def train_pieces(
     return pieces
 
 
-def alphabet_of(words: Counter[str], most: int | None = None) -> set[str]:
-    """The characters of counted words; at most so many, the most frequent."""
+def _alphabet(words: Counter[str], most: int | None) -> set[str]:
     counts: Counter[str] = Counter()
     for word, n in words.items():
         for c in word:
@@ -153,7 +152,8 @@ def train_wordpiece(texts: Sequence[str], size: int, min_count: int = 2, alphabe
     """A vocabulary made in seconds by the `tokenizers` library (Rust), for large texts.
 
     By the rules of `train_pieces` with score "count", but for pairs of equal count: that library numbers the ##-characters in
-    the order of a hash table, so its choice among equals may change from process to process (`plm.fast_tokenizers` prevents it).
+    the order of a hash table, so its choice among equals may change from process to process. Texts are counted here first,
+    and the words are handed over sorted by count, so that this does not depend on the order of the texts.
     """
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
