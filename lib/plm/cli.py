@@ -99,7 +99,7 @@ def build_parser(pretraining: Sequence[str] = tuple(NAMES)) -> Parser:
         help="files in the format of that data set, on a BERT; --train hub fetches the data set itself",
     )
     tune.add_argument("--scratch", action="store_true", help="with --task: forget what was learnt, the other control")
-    tune.add_argument("--max-length", type=int, default=128, metavar="N", help="with --task: tokens per input [128]")
+    tune.add_argument("--max-length", type=int, metavar="N", help="with --task: tokens per input [128]")
 
     classify = commands.add_parser("classify", help="label texts with a model of plm finetune")
     classify.add_argument("checkpoint", help="a file of plm finetune")

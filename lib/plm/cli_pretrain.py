@@ -12,7 +12,7 @@ import torch
 
 from plm import corpus
 from plm.bert import BertConfig, BertForPretraining
-from plm.cli_options import CommandError, options
+from plm.cli_options import CommandError, make_folder, options
 from plm.corpus import Packing, pack
 from plm.corpus_source import Source
 from plm.elmo import BiLM, BiLMConfig, save_bilm
@@ -98,6 +98,7 @@ def run(kind: str, values: dict[str, Any], echo: Echo) -> None:
         if not values[name]:
             raise CommandError(f"pretrain {kind} needs {what}: --{name}")
     settings, folder = check(kind, values), Path(values["out"]).expanduser()
+    make_folder(folder)
     main = os.environ.get("RANK", "0") == "0"
     say: Echo = echo if main else lambda line: None
     card = {"text": values["text"], "licence": "that of the text, as far as it has one"}
@@ -138,6 +139,8 @@ def check(kind: str, values: dict[str, Any]) -> Settings:
         text, out = (Path(values[name]).expanduser().resolve() for name in ("text", "out"))
         if text == out:
             raise CommandError(f"{values['out']} is the text: give the run a folder of its own")
+    if Path(values["out"]).expanduser().is_file():
+        raise CommandError(f"{values['out']} is a file: --out names the folder of the run")
     return settings
 
 

@@ -24,7 +24,8 @@ def tune_task(args: Namespace) -> None:
     way = "frozen" if args.freeze else "scratch" if args.scratch else "fine-tuned"
     recipe = Recipe(way, args.epochs, args.lr, args.batch_size, seed=args.seed, pad_id=base.tokenizer.pad_id)
     print(f"{len(train):,} examples to learn from, {len(test):,} to measure with; the encoder is {way}", flush=True)
-    head, labels, scores = finetune_task(args.task, base, train, test, recipe, args.max_length)
+    longest = 128 if args.max_length is None else args.max_length
+    head, labels, scores = finetune_task(args.task, base, train, test, recipe, longest)
     shown = {name: round(float(score), 4) for name, score in scores.items()}
     card = {"base": str(args.checkpoint), "train": args.train, "way": way, "metrics": shown}
     save_head(args.out, args.task, head, base.tokenizer, labels, card)

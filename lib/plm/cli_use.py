@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from plm.bert import BertForPretraining
 from plm.bpe import BPE
 from plm.checkpoints import NAMES, Loaded, find, kind_of, load
-from plm.cli_options import CommandError
+from plm.cli_options import CommandError, make_folder
 from plm.fill_in import best, encode_gaps
 from plm.finetune import TuneSettings, finetune, hold_out, load_classifier, read_labelled, save_classifier
 from plm.model_files import belonging_together
@@ -77,7 +77,14 @@ def tune(args: Namespace) -> None:
     """plm finetune"""
     if Path(args.out).is_dir():
         raise CommandError(f"{args.out} is a folder: --out names the file of the classifier")
-    Path(args.out).parent.mkdir(parents=True, exist_ok=True)  # what cannot be written is said before hours of training
+    for flag, given in (("scratch", args.scratch), ("max-length", args.max_length is not None)):
+        if given and args.task is None:
+            raise CommandError(f"--{flag} belongs to --task, which is not given")
+    if args.task is not None and (args.text_column, args.label_column) != ("text", "label"):
+        raise CommandError(
+            f"the columns of --task {args.task} are those of its files: leave out --text-column and --label-column"
+        )
+    make_folder(Path(args.out).parent)  # what cannot be written is said before hours of training
     if args.task is not None:
         from plm.cli_tasks import tune_task
 

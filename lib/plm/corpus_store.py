@@ -134,10 +134,11 @@ class Documents:
         n = max(2, 1 + int(np.searchsorted(sizes[::-1].cumsum(), wanted)))
         left = max(0, len(sizes) - n)
         whole = len(self) - (left < 2)  # what would be left of the last shard is too little: hold all of it out
+        n_documents = self.facts["documents"]
         if not whole or len(sizes) < 2:
             raise ValueError(
-                f"the text has {self.facts['documents']} documents, and training and held-out text need two each: give more, "
-                'or cut it into more documents (an empty line between them, or boundary "line"), or hold out less'
+                f"the text has {n_documents} document{'s' * (n_documents != 1)}, and training and held-out text need two each: "
+                'give more, or cut it into more documents (an empty line between them, or boundary "line"), or hold out less'
                 + f", or take larger shards (there are {len(self)})"
                 * (len(self) > 1)
             )

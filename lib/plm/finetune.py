@@ -43,6 +43,8 @@ class TuneSettings:
             raise ValueError(
                 f"epochs and batch_size must be at least 1 and lr above 0; got {self.epochs}, {self.batch_size}, {self.lr}"
             )
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"seed must lie in 0 … {2**32 - 1}, not {self.seed}")
 
 
 def read_labelled(path: str, text: str = "text", label: str = "label") -> Labelled:
