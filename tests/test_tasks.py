@@ -98,7 +98,7 @@ def test_a_head_whose_parts_do_not_belong_together_is_refused(files):
     path = save_head(files / "h.safetensors", "sst2", head, TOKENIZER, labels, {})
     state, whole = load_checkpoint(path)
     changes = [
-        lambda s: s["task"].update(name="squad"),
+        lambda s: s["task"].update(name="conll2003"),
         lambda s: s["task"].update(name="cola"),
         lambda s: s["task"]["encoder"].update(d_model=64),
         lambda s: s["task"]["encoder"].update(vocab_size=7),
