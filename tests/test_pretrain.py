@@ -371,7 +371,7 @@ def on_two_processes(folder, task, settings, do=None):
     for child in children:
         child.start()
     for child in children:
-        child.join(60)
+        child.join(600)
     return [child.exitcode for child in children]
 
 
