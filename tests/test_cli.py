@@ -24,10 +24,12 @@ from plm.checkpoints import load
 from plm.cli import build_parser, main
 from plm.cli_options import CommandError, options, read_config
 from plm.fast_tokenizers import ByteBPE, fast_words, train_wordpiece, train_words
+from plm.finetune import read_labelled
 from plm.run_files import only_one_run
 from plm.run_log import read_log
 from plm.run_settings import Settings
 from plm.tokenize import words
+from plm.wordpiece_training import count_words, train_pieces
 
 ROOT = Path(__file__).parents[1]
 TINY = "--steps 6 --length 24 --vocab-size 300 --batch-size 4 --evaluate-every 3 --warmup 2 --hold-out 0.1 --n-layers 1"
@@ -207,7 +209,17 @@ def test_info_of_runs_and_models(say, place):
         ("generate PLACE/gpt --tempreature 1", "does not know --tempreature; is --temperature meant?"),
         ("pretrain gpt --what 5", "does not know --what (see plm pretrain gpt --help)"),
         ("pretrain gpt --text PLACE/text.txt --out PLACE/text.txt", "is the text: give the run a folder of its own"),
-        ("pretrain gpt --text PLACE/text.txt --out PLACE/labels.csv", "File exists"),
+        ("pretrain gpt --text PLACE/text.txt --out PLACE/labels.csv", "is a file: --out names the folder of the run"),
+        ("pretrain gpt --text PLACE/text.txt --out PLACE/labels.csv/x", "there can be no folder"),
+        ("pretrain gpt --config PLACE", "is a folder: --config names a YAML file"),
+        ("finetune PLACE/bert --train PLACE/labels.csv --out PLACE/labels.csv/x", "there can be no folder"),
+        ("finetune PLACE/bert --train PLACE/labels.csv --out x --seed -1", "seed must lie in 0"),
+        ("finetune PLACE/bert --train PLACE/labels.csv --out x --scratch", "--scratch belongs to --task"),
+        ("finetune PLACE/bert --train PLACE/labels.csv --out x --max-length 9", "--max-length belongs to --task"),
+        (
+            "finetune PLACE/bert --train x --task sst2 --text-column a --out x",
+            "the columns of --task sst2 are those of its",
+        ),
         ("pretrain gpt --steps many", "argument --steps: invalid int value: 'many'"),
         ("pretrain gpt --text absent.txt --out PLACE/x", "there is no text at absent.txt"),
         ("pretrain gpt --text PLACE/text.txt --out PLACE/x --lr 0", "lr and clip must be above 0"),
@@ -236,6 +248,11 @@ def test_info_of_runs_and_models(say, place):
             "row 1 has no 'y'; its columns are text, label",
         ),
         ("finetune PLACE/gpt --train PLACE/labels.csv --epochs 0 --out x", "epochs and batch_size must be at least 1"),
+        (
+            "finetune PLACE/gpt --task sst2 --train PLACE/labels.csv --test PLACE/labels.csv --out x",
+            "--task needs a BERT, and",
+        ),
+        ("finetune PLACE/bert --train PLACE --out x", "is a folder: name a file in it"),
         ("classify PLACE/gpt a", "is not a classifier: plm finetune makes one"),
         ("info PLACE/text.txt", "truncated or no safetensors file"),
         ("info PLACE/absent", "there is no checkpoint"),
@@ -250,10 +267,48 @@ def test_what_is_wrong_is_said_in_one_line(say, command, words):
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize("kind", SIZES)
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("x.txt", b"", "x.txt holds no text"),
+        ("x.txt", b"\n \r\n\n", "x.txt holds no text"),
+        ("x.jsonl", b'{"text": ""}\n', "x.jsonl holds no text"),
+        ("x.txt", a_text(20).encode("latin-1"), "x.txt is not UTF-8"),
+        ("x.txt", a_text(20).encode("utf-16"), "x.txt is not UTF-8"),
+        ("x.csv", a_text(20).encode("latin-1"), "x.csv is not UTF-8"),
+        ("x.txt", b"word", "give more"),
+        ("x.txt.gz", b"no archive", "x.txt.gz cannot be read"),
+        ("x.jsonl", b'{"text": "a"}\n{"text', "x.jsonl cannot be read"),
+        ("x.csv", b"a,b\n1,2\n", "x.csv has no column 'text'; it has a, b"),
+        ("x.doc", b"a", "x.doc is none of .txt"),
+    ],
+)
+def test_a_text_that_cannot_be_read_is_named(say, tmp_path, kind, name, content, words):
+    (tmp_path / name).write_bytes(content)
+    command = f"pretrain {kind} --text {tmp_path}/{name} --out {tmp_path}/run {TINY} {SIZES[kind]}"
+    code, _, err = say(command + " --no-vectors" * (kind == "bert"))
+    assert code == 2
+    assert words in err
+    assert err.count("\n") == 1
+
+
+def test_line_ends_of_windows_and_a_byte_order_mark_change_nothing(place, say, tmp_path):
+    plain = (place / "text.txt").read_text(encoding="utf-8")
+    states = []
+    for text in (plain, "\ufeff" + plain.replace("\n", "\r\n")):
+        (tmp_path / "text.txt").write_bytes(text.encode())
+        out = f"{tmp_path}/{len(states)}"
+        assert say(f"pretrain gpt --text {tmp_path}/text.txt --out {out} {TINY} {SIZES['gpt']}")[0] == 0
+        states.append(load_file(Path(out) / "last.safetensors"))
+    assert all(torch.equal(tensor, states[1][name]) for name, tensor in states[0].items())
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
         ("stepz: 5", "there is no setting 'stepz'; is steps meant?"),
+        ("surprise: 5", "there is no setting 'surprise'; plm pretrain MODEL --help lists those of a model"),
         ("steps: many", "steps must be a whole number, not 'many'"),
         ("steps: 1.5", "steps must be a whole number, not 1.5"),
         ("steps: .inf", "steps must be a whole number, not inf"),
@@ -500,7 +555,7 @@ def test_bytes_lose_nothing_and_no_text_makes_the_end_mark():
     for text in ("The film.\n\tna\u00efve \u4e2d\u6587 \U0001f600  ", "<|end|>", ""):
         assert tokenizer.decode(tokenizer.encode(text)) == text
         assert tokenizer.end_id not in tokenizer.encode(text)
-    assert tokenizer.decode(tokenizer.encode("a\ud800b")) == "a?b"
+    assert tokenizer.decode(tokenizer.encode("a\ud800b")) == "a\ufffdb"  # case B06
     assert len(tokenizer) == 300
     assert ByteBPE(**json.loads(json.dumps(tokenizer.config))).encode("The film") == tokenizer.encode("The film")
     for bad, said in (
@@ -529,6 +584,29 @@ def test_pieces_for_english_and_characters_for_chinese():
     assert chinese.pieces[5:] == ("\u4e2d", "\u6587")
 
 
+def test_c06_pieces_are_the_same_in_every_process_and_those_made_by_hand():
+    rng = random.Random(0)
+    known = ["".join(rng.choice("abcde\u00e9\u0434\u4e2d") for _ in range(rng.randint(1, 7))) for _ in range(200)]
+    lines = [" ".join(rng.choice(known) for _ in range(12)) + "." for _ in range(200)]
+    for size in (60, 120, 300):
+        pieces = train_wordpiece(lines, size)
+        assert list(pieces.pieces) == train_pieces(count_words(lines), size, 1, alphabet=max(10, size // 4))
+        assert train_wordpiece(lines[::-1], size).pieces == pieces.pieces
+    assert not any("\ud800" in piece for piece in train_wordpiece([*lines, "a\ud800b"], 300).pieces)  # case B06
+    code = "import sys; from plm.fast_tokenizers import *; lines = sys.argv[1].splitlines(); print(ascii(["
+    code += "train_wordpiece(lines, 120).pieces, train_words(lines, 90).tokens, ByteBPE.train(lines, 300).config]))"
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code, "\n".join(lines)],
+            env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("0", "1")
+    }
+    assert len(found) == 1
+
+
 # --- the page of the book -------------------------------------------------------------------------------------------
 
 PAGE = (ROOT / "chapters" / "engine.md").read_text(encoding="utf-8")
@@ -550,6 +628,9 @@ def test_every_command_of_the_page_is_understood(command):
 def test_the_tour_of_the_page(place, capsys, tmp_path, monkeypatch):
     """As it stands there, with a shorter text and smaller models."""
     monkeypatch.chdir(tmp_path)
+    exec(compile(re.findall(r"```python\n(.*?)```", PAGE, re.S)[0], "engine.md", "exec"), {"__name__": "page"})
+    assert len(read_labelled("labelled.csv").texts) == 1000
+    assert Path("reviews.txt").stat().st_size > 1_000_000
     Path("reviews.txt").write_text(a_text(), encoding="utf-8")
     Path("labelled.csv").write_bytes((place / "labels.csv").read_bytes())
     tour = [command for command in COMMANDS if command.startswith("plm") and "--config" not in command]

@@ -32,6 +32,19 @@ def test_guesses_are_the_likeliest_pieces():
     assert complete_words([Guess("##s", 0.5), Guess("film", 0.2)]) == [Guess("film", 0.2)]
 
 
+def test_a19_what_a_rounded_up_table_has_beyond_the_pieces_is_never_guessed():
+    wide = BertForPretraining(
+        BertConfig(vocab_size=len(TOKENIZER) + 9, n_positions=20, d_model=8, n_heads=2, n_layers=1)
+    )
+    with torch.no_grad():
+        wide.mlm.bias[len(TOKENIZER) :] = 1e9
+    for k in (1, 3, 1000):
+        [found] = fill_in(wide, TOKENIZER, "the [MASK]", k)
+        assert len(found) == min(k, len(TOKENIZER))
+        assert {guess.piece for guess in found} <= set(TOKENIZER.pieces)
+    assert hide_each(wide, TOKENIZER, "the film", 1000)["tokens"] == ["the", "film"]
+
+
 def test_each_token_is_hidden_in_turn():
     m = model()
     found = hide_each(m, TOKENIZER, "the films is good", k=len(TOKENIZER))

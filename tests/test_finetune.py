@@ -1,6 +1,7 @@
 """plm.finetune: padding never leaks into a label, checkpoints come back, and bad data is named."""
 
 import copy
+import dataclasses
 import json
 import pickle
 
@@ -14,10 +15,21 @@ from plm.bpe import BPE
 from plm.checkpoints import Loaded, encode, kind_of, load
 from plm.elmo import BiLM, BiLMConfig
 from plm.fast_tokenizers import ByteBPE
-from plm.finetune import Classifier, Labelled, TuneSettings, finetune, load_classifier, read_labelled, save_classifier
+from plm.finetune import (
+    Classifier,
+    Labelled,
+    TuneSettings,
+    finetune,
+    hold_out,
+    load_classifier,
+    read_labelled,
+    save_classifier,
+)
 from plm.gpt import GPT, GPTConfig
 from plm.gpt_weights import to_transformers
 from plm.model_files import load_bert, load_gpt, save_bert, save_gpt
+from plm.sampling import generate
+from plm.train import load_checkpoint
 from plm.vocab import LANGUAGE_MODEL_SPECIALS, Vocab
 from plm.wordpiece import SPECIALS, WordPiece
 
@@ -56,6 +68,16 @@ def test_k07_a_text_alone_and_in_a_padded_batch_get_the_same_scores(kind):
     alone = torch.cat([model(*model.batch([row])) for row in rows])
     assert_close(together, alone)
     assert not torch.equal(together[0], together[1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a07_an_empty_text_has_scores_and_leaves_the_others_alone(kind):
+    model = Classifier(base(kind), ["no", "yes"]).eval()
+    torch.nn.init.normal_(model.output.weight)
+    both = model(*model.batch(model.encode(["hi", ""])))
+    assert bool(torch.isfinite(both).all())
+    assert_close(both[:1], model(*model.batch(model.encode(["hi"]))))
+    assert model.predict(["hi", ""])[0] == model.predict(["hi"])[0]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -104,6 +126,101 @@ def test_bad_data_is_named(tmp_path):
         read_labelled(str(path))
 
 
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl"])
+def test_texts_and_labels_are_read_as_they_are_written(tmp_path, ending):
+    rows = [("NA", "null"), ("null", "NA"), ("1984", "01"), ("", "none"), ("nan", "1.0"), ('a "b", c', "x y")]
+    if ending == "jsonl":
+        text = "".join(json.dumps({"label": label, "text": text}) + "\n" for text, label in rows)
+    else:
+        quoted = [[f'"{cell.replace(chr(34), chr(34) * 2)}"' for cell in row] for row in rows]
+        text = "\r\n".join("\t,"[ending == "csv"].join(row) for row in [["text", "label"], *quoted]) + "\r\n"
+    path = tmp_path / f"x.{ending}"
+    for mark in ("", "\ufeff"):
+        path.write_bytes((mark + text).encode())
+        assert read_labelled(str(path)) == Labelled(*map(list, zip(*rows)))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("x.csv", "text,label\nd\u00e9j\u00e0,1\n".encode("latin-1"), "is not UTF-8 .*iconv"),
+        ("x.csv", b'text,label\n"never closed,1\n', "x.csv cannot be read"),
+        ("x.csv", b"text,label\na,1\nb,2,3,4\n", "x.csv cannot be read"),
+        ("x.csv", b"", "x.csv holds no rows"),
+        ("x.jsonl", b"", "x.jsonl holds no rows"),
+        ("x.csv", b"text,label\na,\n", "row 1 has no 'label'"),
+        ("x.jsonl", b'{"text": "a", "label": null}\n', "row 1 has no 'label'"),
+        ("x.jsonl", b'{"text": "a", "label": 1}\n{"text":', "x.jsonl cannot be read"),
+        ("x.parquet", b"PAR1 and nothing else", "x.parquet cannot be read"),
+        ("x.txt", b"a", "x.txt is none of .csv, .tsv"),
+    ],
+)
+def test_a_broken_table_is_named(tmp_path, name, content, message):
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=message) as found:
+        read_labelled(str(path))
+    assert str(path) in str(found.value)
+
+
+def test_a_folder_is_no_table(tmp_path):
+    with pytest.raises(IsADirectoryError, match="name a file in it"):
+        read_labelled(str(tmp_path))
+
+
+def test_k11_what_is_held_out_is_not_in_the_training_data():
+    texts = [f"text {i % 60}" for i in range(100)]  # forty of them stand there twice
+    data = Labelled(texts, ["yes" if i % 2 else "no" for i in range(99)] + ["rare"])
+    parts = [hold_out(data, seed) for seed in range(20)]
+    for train, test in parts:
+        assert not set(train.texts) & set(test.texts)
+        assert sorted(train.texts + test.texts) == sorted(texts)
+        assert 8 <= len(test.texts) <= 10
+        assert set(train.labels) == {"yes", "no", "rare"}
+    assert len({tuple(test.texts) for _, test in parts}) > 10
+    assert hold_out(data, 3) == parts[3]
+    for few in (Labelled(["a"], ["x"]), Labelled(["a", "a"], ["x", "y"]), Labelled(["a", "b"], ["x", "y"])):
+        with pytest.raises(ValueError, match="--test"):
+            hold_out(few)
+
+
+CHANGES = {
+    "other sizes": lambda stored: stored["classifier"]["base"].update(d_model=32),
+    "another kind": lambda stored: stored["classifier"].update(kind="xlnet"),
+    "more labels": lambda stored: stored["classifier"]["labels"].append("perhaps"),
+    "one label": lambda stored: stored["classifier"]["labels"].pop(),
+    "no labels": lambda stored: stored["classifier"].pop("labels"),
+    "no classifier": lambda stored: stored.update(classifier=3),
+    "a setting of the future": lambda stored: stored["classifier"]["base"].update(surprise=1),
+    "no tokenizer": lambda stored: stored.pop("tokenizer"),
+}
+
+
+@pytest.mark.parametrize("kind", ["gpt", "elmo", "bert"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_weights_and_sizes_that_do_not_belong_together_are_refused(kind, change, tmp_path):
+    path = save_classifier(tmp_path / "c.safetensors", Classifier(base(kind), ["no", "yes"]), {})
+    state, stored = load_checkpoint(path)
+    CHANGES[change](stored)
+    save_file(state, path, metadata={"config": json.dumps(stored)})
+    with pytest.raises(ValueError, match=r"c\.safetensors is damaged or of another version") as found:
+        load_classifier(path)
+    assert len(str(found.value)) < 500
+
+
+def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(tmp_path):
+    for kind, longer in (
+        ("bert", {"pieces": [*SPECIALS, *"abcdefghijklmnopqrst"]}),
+        ("elmo", {"words": list("abcdefghijklmno")}),
+    ):
+        path = save_classifier(tmp_path / "c.safetensors", Classifier(base(kind), ["no", "yes"]), {})
+        state, stored = load_checkpoint(path)
+        stored["tokenizer"] |= longer
+        save_file(state, path, metadata={"config": json.dumps(stored)})
+        with pytest.raises(ValueError, match=r"the tokenizer has \d+ tokens, the model only \d+"):
+            load_classifier(path)
+
+
 def test_kinds_are_told_by_what_a_file_says():
     assert [kind_of({key: 0}) for key in ("classifier", "gpt", "bert", "words", "letters")] == [
         "classifier",
@@ -139,6 +256,26 @@ def test_models_of_the_hub_come_with_their_tokenizer(tmp_path):
         assert theirs.tokenizer.encode("good <|endoftext|>") == ids
         assert theirs.tokenizer.end_id not in ids
         assert_close(theirs.model(torch.tensor([ids])), found.model.eval()(torch.tensor([ids])))
+
+
+def test_a19_a_gpt_of_the_hub_writes_only_tokens_that_its_tokenizer_has(tmp_path):
+    """Published models round their tables up: 50,257 tokens in 50,304 rows."""
+    found = base("gpt")
+    n = len(found.tokenizer)
+    config = dataclasses.replace(found.model.config, vocab_size=n + 12)
+    theirs = GPT(config)
+    with torch.no_grad():
+        theirs.tokens.weight[n:] = 50 * torch.randn(12, 16)  # what is left over would win at once
+    save_file({name: t.clone() for name, t in to_transformers(theirs).items()}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2", "n_head": 2}')
+    (tmp_path / "tokenizer.json").write_text(found.tokenizer.config["json_text"])
+    model = load(tmp_path).model
+    for how in ({"temperature": 0}, {"temperature": 1.0}, {"temperature": 1.0, "top_k": 40}):
+        assert max(generate(model, [[1, 2]], 30, **how)[0]) < n
+    small = GPT(dataclasses.replace(config, vocab_size=n - 1, n_ids=n - 1))
+    save_file({name: t.clone() for name, t in to_transformers(small).items()}, tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match=f"the tokenizer has {n} tokens, the model only {n - 1}"):
+        load(tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["gpt", "gpt of the book", "bert"])

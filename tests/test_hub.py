@@ -86,6 +86,27 @@ def test_d06_a_pickle_that_runs_code_is_refused(tmp_path):
     assert not marker.exists()
 
 
+@pytest.mark.parametrize(
+    ("pieces", "settings", "wanted"),
+    [
+        (["Caf\u00e9", "cafe"], None, "Caf\u00e9"),  # a capital letter in the vocabulary: the model is cased
+        (["caf\u00e9", "cafe"], None, "cafe"),
+        (["Caf\u00e9", "cafe"], {"do_lower_case": True}, "cafe"),
+        (["caf\u00e9", "cafe"], {"do_lower_case": True, "strip_accents": False}, "caf\u00e9"),
+        (["Caf\u00e9", "cafe"], {"do_lower_case": False}, "Caf\u00e9"),
+        (["cafe", "Cafe"], {"do_lower_case": False, "strip_accents": True}, "Cafe"),
+    ],
+)
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_b03_a_cased_model_is_not_given_small_letters(tmp_path, pieces, settings, wanted, line_end):
+    folder(tmp_path)
+    lines = [*SPECIALS, "[unused0]", *pieces, *"abcd"]
+    (tmp_path / "vocab.txt").write_bytes("".join(line + line_end for line in lines).encode())
+    if settings is not None:
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    assert hub.load_hub_bert(tmp_path)[1].encode("Caf\u00e9").pieces[1:-1] == [wanted]
+
+
 def test_broken_and_foreign_folders_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="download=True"):
         hub.load_hub_bert(tmp_path / "bert-base-uncased")

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save
-from tiny_task import TinyLM, TinyTask
+from tiny_task import TinyLM, TinyTask, to_the_end
 from torch import nn
 from torch.testing import assert_close
 
@@ -54,7 +54,7 @@ def assert_same_run(folder, other):
 def whole(tmp_path_factory):
     """The run that nobody disturbed."""
     folder = tmp_path_factory.mktemp("whole")
-    pretrain(TinyTask(), folder, SETTINGS)
+    to_the_end(TinyTask(), folder, SETTINGS)
     return folder
 
 
@@ -62,7 +62,7 @@ def in_a_child(do, *args):
     """Run `do` in a forked process and return its exit code: -9 if it was killed."""
     child = fork.Process(target=do, args=args)
     child.start()
-    child.join(60)
+    child.join(600)  # on a machine with much else to do
     return child.exitcode
 
 
@@ -97,7 +97,7 @@ def half_a_file(tensors, path, metadata, whole_file=run_files.save_file):
 
 def doomed(folder, event, settings):
     kill_at(event)
-    pretrain(TinyTask(), folder, settings)
+    to_the_end(TinyTask(), folder, settings)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -125,7 +125,7 @@ def test_killed_from_outside_with_states_that_lie_several_steps_back(whole, tmp_
         child.kill()
         child.join()
         kills += child.exitcode == -signal.SIGKILL
-    pretrain(TinyTask(), tmp_path, settings)
+    to_the_end(TinyTask(), tmp_path, settings)
     assert kills >= 2
     assert_same_run(tmp_path, whole)
 
@@ -146,7 +146,26 @@ def stopped_politely(folder):
 
 def test_a_polite_signal_ends_the_step_and_saves(whole, tmp_path):
     assert in_a_child(stopped_politely, tmp_path) == 6  # the signal came in step 5, and was seen before the next
-    pretrain(TinyTask(), tmp_path, SETTINGS)
+    to_the_end(TinyTask(), tmp_path, SETTINGS)
+    assert_same_run(tmp_path, whole)
+
+
+def test_a_run_that_was_asked_to_stop_is_not_taken_for_a_finished_one(whole, tmp_path):
+    """It returns as a finished one does, and every number in its state is another one: a test would see a fault of the engine."""
+    task, calls, losses = TinyTask(), [], TinyTask.losses
+
+    def losses_with_signal(model, batch):
+        calls.append(batch)
+        if len(calls) == 9:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return losses(task, model, batch)
+
+    task.losses = losses_with_signal
+    with pytest.raises(pytest.exit.Exception, match="asked to stop after step 6 of 24"):
+        to_the_end(task, tmp_path, SETTINGS)
+    stopped, finished = (load_file(folder / "last.safetensors") for folder in (tmp_path, whole))
+    assert not any(torch.equal(stopped[name], tensor) for name, tensor in finished.items() if "/step" not in name)
+    to_the_end(TinyTask(), tmp_path, SETTINGS)
     assert_same_run(tmp_path, whole)
 
 
@@ -154,7 +173,7 @@ def full_disk(folder, settings):
     """No file may grow beyond what the small model needs, so the state does not fit."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))
     try:
-        pretrain(TinyTask(), folder, settings)
+        to_the_end(TinyTask(), folder, settings)
     except OSError as error:
         os._exit(7 if "last.safetensors could not be written" in str(error) else 8)
 
@@ -163,12 +182,12 @@ def test_a_full_disk_ends_the_run_and_the_state_before_is_kept(whole, tmp_path):
     task = TinyTask()
     task.batch = lambda k, batch=task.batch: batch(k) if k < 10 else 1 / 0
     with pytest.raises(ZeroDivisionError):
-        pretrain(task, tmp_path, SETTINGS)
+        to_the_end(task, tmp_path, SETTINGS)
     state = (tmp_path / "last.safetensors").read_bytes()
     assert in_a_child(full_disk, tmp_path, SETTINGS) == 7
     assert (tmp_path / "last.safetensors").read_bytes() == state
     assert not list(tmp_path.glob(".last.safetensors*"))
-    pretrain(TinyTask(), tmp_path, SETTINGS)
+    to_the_end(TinyTask(), tmp_path, SETTINGS)
     assert_same_run(tmp_path, whole)
 
 
@@ -190,7 +209,7 @@ def in_a_group_with_workers(folder, number):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_all_processes_of_a_run_still_ends_the_step_and_saves(whole, tmp_path, number):
     assert in_a_child(in_a_group_with_workers, tmp_path, number) == 6
-    pretrain(TinyTask(), tmp_path, SETTINGS)
+    to_the_end(TinyTask(), tmp_path, SETTINGS)
     assert_same_run(tmp_path, whole)
 
 
@@ -202,7 +221,7 @@ def test_what_a_run_writes_can_be_read_by_whom_the_umask_lets(whole):
 
 
 def test_batches_prepared_by_other_processes_are_the_same(whole, tmp_path):
-    pretrain(TinyTask(), tmp_path, replace(SETTINGS, workers=1))
+    to_the_end(TinyTask(), tmp_path, replace(SETTINGS, workers=1))
     assert_same_run(tmp_path, whole)
 
 
@@ -224,7 +243,7 @@ def refused(folder, words, settings=SETTINGS, **task):
     """`pretrain` gives up with these words, and every file is still what it was."""
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     with pytest.raises(ValueError, match=words):
-        pretrain(TinyTask(**task), folder, settings)
+        to_the_end(TinyTask(**task), folder, settings)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
@@ -268,7 +287,7 @@ def test_a_state_of_another_model_is_refused(copy):
     task = TinyTask()
     task.model.extra = nn.Linear(1, 1)
     with pytest.raises(ValueError, match=r"another model.*extra"):
-        pretrain(task, copy, SETTINGS)
+        to_the_end(task, copy, SETTINGS)
 
 
 def test_a_run_whose_rate_has_not_fallen_may_be_given_more_steps(tmp_path):
@@ -281,32 +300,32 @@ def test_a_run_whose_rate_has_not_fallen_may_be_given_more_steps(tmp_path):
     def stop(line):
         raise StopError
 
-    pretrain(TinyTask(), tmp_path / "straight", longer)
+    to_the_end(TinyTask(), tmp_path / "straight", longer)
     task = TinyTask()
     task.batch = lambda k, batch=task.batch: batch(k) if k < 14 else stop("")
     with pytest.raises(StopError):
-        pretrain(task, tmp_path / "extended", short)
-    pretrain(TinyTask(), tmp_path / "extended", longer)
+        to_the_end(task, tmp_path / "extended", short)
+    to_the_end(TinyTask(), tmp_path / "extended", longer)
     assert_same_run(tmp_path / "straight", tmp_path / "extended")
     with pytest.raises(ValueError, match="planned with steps 20"):
-        pretrain(TinyTask(), tmp_path / "extended", short)
+        to_the_end(TinyTask(), tmp_path / "extended", short)
 
 
 def test_a_copy_of_a_run_at_constant_rate_may_cool_down(tmp_path):
     constant = replace(SETTINGS, schedule="constant", steps=10, evaluate_every=100)
     cooled = replace(constant, schedule="cooldown", steps=14, cooldown=4)
-    pretrain(TinyTask(), tmp_path / "whole", cooled)
-    pretrain(TinyTask(), tmp_path / "run", constant)
+    to_the_end(TinyTask(), tmp_path / "whole", cooled)
+    to_the_end(TinyTask(), tmp_path / "run", constant)
     shutil.copytree(tmp_path / "run", tmp_path / "copy")
     (tmp_path / "copy" / "eval.csv").unlink()
-    pretrain(TinyTask(), tmp_path / "copy", cooled)
+    to_the_end(TinyTask(), tmp_path / "copy", cooled)
     states = [load_file(tmp_path / name / "last.safetensors") for name in ("whole", "copy")]
     assert all(torch.equal(tensor, states[1][name]) for name, tensor in states[0].items())
 
 
 def test_a_second_run_in_the_same_folder_is_refused(tmp_path):
     with run_files.only_one_run(tmp_path, True), pytest.raises(ValueError, match="another run is writing"):
-        pretrain(TinyTask(), tmp_path, SETTINGS)
+        to_the_end(TinyTask(), tmp_path, SETTINGS)
 
 
 def test_d06_the_state_runs_no_code(copy):
@@ -319,7 +338,7 @@ def test_d06_the_state_runs_no_code(copy):
 
     (copy / "last.safetensors").write_bytes(pickle.dumps(Marker()))
     with pytest.raises(ValueError, match="no safetensors"):
-        pretrain(TinyTask(), copy, SETTINGS)
+        to_the_end(TinyTask(), copy, SETTINGS)
     assert not (copy / "ran").exists()
 
 
@@ -352,7 +371,7 @@ def on_two_processes(folder, task, settings, do=None):
     for child in children:
         child.start()
     for child in children:
-        child.join(60)
+        child.join(600)
     return [child.exitcode for child in children]
 
 
@@ -365,8 +384,8 @@ def test_d01_two_processes_and_two_micro_batches_equal_one_batch_of_double_size(
     """Rows have different lengths: a mean of means would give another curve."""
     calm = {"dropout": 0.0, "noise": 0.0}
     single = replace(SETTINGS, accumulate=1)
-    pretrain(TinyTask(**calm, batch_size=8), tmp_path / "big", single)
-    pretrain(TinyTask(**calm, batch_size=4), tmp_path / "accumulated", replace(single, accumulate=2))
+    to_the_end(TinyTask(**calm, batch_size=8), tmp_path / "big", single)
+    to_the_end(TinyTask(**calm, batch_size=4), tmp_path / "accumulated", replace(single, accumulate=2))
     assert on_two_processes(tmp_path / "two", TinyTask(**calm, batch_size=4), single) == [0, 0]
     big = losses_of(tmp_path / "big")
     for other in ("accumulated", "two"):
@@ -376,7 +395,7 @@ def test_d01_two_processes_and_two_micro_batches_equal_one_batch_of_double_size(
         )
     # Both processes end with the same weights, and the run can go on in one process that accumulates.
     ours, theirs = TinyTask(**calm), json.loads((tmp_path / "two" / "rank1.json").read_text())
-    pretrain(ours, tmp_path / "two", SETTINGS)
+    to_the_end(ours, tmp_path / "two", SETTINGS)
     assert {name: t.sum().item() for name, t in ours.model.state_dict().items()} == theirs
 
 
@@ -423,7 +442,7 @@ def disagreeing(rank, port, folder, task, settings):
 def test_processes_that_were_given_different_things_say_so(tmp_path):
     assert on_two_processes(tmp_path / "texts", TinyTask(), SETTINGS, disagreeing) == [3, 3]
     settings = replace(SETTINGS, seed=1, accumulate=1, steps=4, schedule="constant")
-    pretrain(TinyTask(), tmp_path / "folders" / "0", replace(settings, accumulate=2, steps=2, warmup=0))
+    to_the_end(TinyTask(), tmp_path / "folders" / "0", replace(settings, accumulate=2, steps=2, warmup=0))
     settings = replace(settings, warmup=0)
     assert on_two_processes(tmp_path / "folders", TinyTask(), settings, disagreeing) == [3, 3]
 
@@ -446,7 +465,7 @@ def test_d01_numbers_by_hand(tmp_path):
 
     task = Four()
     nn.init.zeros_(task.model.head.bias)
-    pretrain(task, tmp_path, replace(SETTINGS, steps=1, warmup=0))
+    to_the_end(task, tmp_path, replace(SETTINGS, steps=1, warmup=0))
     row = read_log(tmp_path / "train.csv")[0]
     assert (row["loss"], row["grad_norm"]) == (1.0, 1.0)
 
@@ -460,7 +479,7 @@ def test_c07_a_step_without_an_item_for_one_loss_stays_finite(tmp_path):
         def evaluate(self, model):
             return {"loss": 0.0}
 
-    pretrain(Empty(), tmp_path, replace(SETTINGS, steps=3, warmup=0))
+    to_the_end(Empty(), tmp_path, replace(SETTINGS, steps=3, warmup=0))
     rows = read_log(tmp_path / "train.csv")
     assert [row["next"] for row in rows] == [0.0, 0.0, 0.0]
     assert all(0 < row["last"] < 1 for row in rows)
@@ -470,14 +489,14 @@ def test_c07_a_step_without_an_item_for_one_loss_stays_finite(tmp_path):
 
 
 def test_bfloat16_and_the_same_process_afterwards_in_float32(tmp_path):
-    progress = pretrain(TinyTask(dropout=0.0, noise=0.0), tmp_path / "bf16", replace(SETTINGS, precision="bf16"))
-    pretrain(TinyTask(dropout=0.0, noise=0.0), tmp_path / "fp32", SETTINGS)
+    progress = to_the_end(TinyTask(dropout=0.0, noise=0.0), tmp_path / "bf16", replace(SETTINGS, precision="bf16"))
+    to_the_end(TinyTask(dropout=0.0, noise=0.0), tmp_path / "fp32", SETTINGS)
     half, full = losses_of(tmp_path / "bf16"), losses_of(tmp_path / "fp32")
     assert progress.step == 24
     assert not torch.equal(half, full)
     assert_close(half[:, 0], full[:, 0], rtol=0.1, atol=0.1)
     with pytest.raises(ValueError, match="another precision: it was 'bf16' and is now 'no'"):
-        pretrain(TinyTask(dropout=0.0, noise=0.0), tmp_path / "bf16", SETTINGS)
+        to_the_end(TinyTask(dropout=0.0, noise=0.0), tmp_path / "bf16", SETTINGS)
 
 
 def test_a_loss_that_is_not_finite_stops_at_once_and_the_last_good_state_stays(tmp_path):
@@ -487,16 +506,16 @@ def test_a_loss_that_is_not_finite_stops_at_once_and_the_last_good_state_stays(t
     }
     task.steps_done = lambda: (tmp_path / "train.csv").exists() and len(read_log(tmp_path / "train.csv")) >= 4
     with pytest.raises(FloatingPointError, match="at step 4: try a smaller lr"):
-        pretrain(task, tmp_path, SETTINGS)
+        to_the_end(task, tmp_path, SETTINGS)
     assert run_files.load_state(tmp_path / "last.safetensors")[1]["progress"]["step"] == 4
     task = TinyTask()
     task.losses = lambda model, batch: {n: v * float("inf") for n, v in TinyTask.losses(task, model, batch).items()}
     with pytest.raises(FloatingPointError, match=r"a smaller clip$"):  # there is no good state yet
-        pretrain(task, tmp_path / "at once", SETTINGS)
+        to_the_end(task, tmp_path / "at once", SETTINGS)
     task = TinyTask()
     task.evaluate = lambda model: {"loss": float("nan")}
     with pytest.raises(FloatingPointError, match="evaluation after step 7 gave NaN"):
-        pretrain(task, tmp_path / "other", SETTINGS)
+        to_the_end(task, tmp_path / "other", SETTINGS)
 
 
 def test_d08_only_matrices_decay_and_each_parameter_is_in_one_group():
@@ -525,7 +544,7 @@ def test_d08_only_matrices_decay_and_each_parameter_is_in_one_group():
 def test_d03_the_first_update_moves_the_weights(tmp_path):
     task = TinyTask()
     before = copy_module.deepcopy(task.model.state_dict())
-    pretrain(task, tmp_path, replace(SETTINGS, steps=1, warmup=1))
+    to_the_end(task, tmp_path, replace(SETTINGS, steps=1, warmup=1))
     assert read_log(tmp_path / "train.csv")[0]["lr"] == SETTINGS.lr / 2
     assert not any(torch.equal(tensor, before[name]) for name, tensor in task.model.state_dict().items())
 
@@ -533,7 +552,7 @@ def test_d03_the_first_update_moves_the_weights(tmp_path):
 def test_a24_each_part_is_left_in_the_mode_it_was_found_in(tmp_path):
     task = TinyTask()
     task.model.drop.eval()
-    pretrain(task, tmp_path, replace(SETTINGS, steps=1, warmup=0))
+    to_the_end(task, tmp_path, replace(SETTINGS, steps=1, warmup=0))
     assert [module.training for module in task.model.modules()] == [True, True, True, True, False, True]
 
 
@@ -541,7 +560,7 @@ def test_frozen_parameters_stay(tmp_path):
     task = TinyTask()
     task.model.hidden.requires_grad_(False)
     before = task.model.hidden.weight.clone()
-    pretrain(task, tmp_path, replace(SETTINGS, steps=3, warmup=0))
+    to_the_end(task, tmp_path, replace(SETTINGS, steps=3, warmup=0))
     assert torch.equal(task.model.hidden.weight, before)
     assert task.model.training
 
@@ -600,27 +619,27 @@ def test_a_log_keeps_every_digit_and_forgets_what_will_be_measured_again(tmp_pat
 def test_a_foreign_log_is_named(tmp_path, content):
     (tmp_path / "train.csv").write_text(content)
     with pytest.raises(ValueError, match=r"train.csv is not the log of a run .* move it away"):
-        pretrain(TinyTask(), tmp_path, SETTINGS)
+        to_the_end(TinyTask(), tmp_path, SETTINGS)
 
 
 def test_float16_goes_on_bit_for_bit_too(tmp_path):
     half = replace(SETTINGS, precision="fp16", cpu=True, steps=6, schedule="constant")
-    pretrain(TinyTask(), tmp_path / "whole", half)
-    pretrain(TinyTask(), tmp_path / "halting", replace(half, steps=3))
-    pretrain(TinyTask(), tmp_path / "halting", half)
+    to_the_end(TinyTask(), tmp_path / "whole", half)
+    to_the_end(TinyTask(), tmp_path / "halting", replace(half, steps=3))
+    to_the_end(TinyTask(), tmp_path / "halting", half)
     states = [run_files.load_state(tmp_path / name / "last.safetensors") for name in ("whole", "halting")]
     assert all(torch.equal(tensor, states[1][0][name]) for name, tensor in states[0][0].items())
     assert states[0][1]["scaler"] == states[1][1]["scaler"]  # of the loss, which only a GPU has
 
 
 def test_tensorboard_on_request(tmp_path):
-    pretrain(TinyTask(), tmp_path, replace(SETTINGS, steps=3, warmup=0, tensorboard=True))
+    to_the_end(TinyTask(), tmp_path, replace(SETTINGS, steps=3, warmup=0, tensorboard=True))
     assert list((tmp_path / "tensorboard").iterdir())
 
 
 def test_lines_of_progress_say_speed_and_time_left(tmp_path):
     lines = []
-    pretrain(TinyTask(), tmp_path, replace(SETTINGS, steps=3, warmup=0, cpu=True), echo=lines.append)
+    to_the_end(TinyTask(), tmp_path, replace(SETTINGS, steps=3, warmup=0, cpu=True), echo=lines.append)
     assert lines[0] == "1 process on cpu, precision no"
     assert "tokens/s" in lines[1]
     assert lines[1].endswith("left")

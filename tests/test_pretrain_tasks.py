@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from tiny_task import to_the_end
 from torch.testing import assert_close
 
 from plm.bert import BertConfig, BertForPretraining
@@ -13,7 +14,7 @@ from plm.elmo import BiLM, BiLMConfig
 from plm.gpt import GPT, GPTConfig
 from plm.masking import Documents, MaskingConfig, PretrainingBatches
 from plm.model_files import load_bert, save_bert
-from plm.pretrain import Settings, pretrain
+from plm.pretrain import Settings
 from plm.pretrain_tasks import BertTask, ElmoTask, GPTTask, ShardedBertTask, Shuffled
 from plm.run_files import load_state
 from plm.run_log import read_log
@@ -66,14 +67,14 @@ TASKS = {"gpt": gpt_task, "elmo": elmo_task, "elmo sampled": partial(elmo_task, 
 @pytest.mark.parametrize("name", TASKS)
 def test_a_task_learns_goes_on_bit_for_bit_and_accumulates(name, tmp_path):
     make = partial(TASKS[name], dropout=0.1)
-    pretrain(make(), tmp_path / "whole", SETTINGS)
+    to_the_end(make(), tmp_path / "whole", SETTINGS)
     short = replace(SETTINGS, steps=10)
     broken = make()
     batch = broken.batch
     broken.batch = lambda k: batch(k) if k < 6 else 1 / 0
     with pytest.raises(ZeroDivisionError):
-        pretrain(broken, tmp_path / "broken", short)
-    pretrain(make(), tmp_path / "broken", short)
+        to_the_end(broken, tmp_path / "broken", short)
+    to_the_end(make(), tmp_path / "broken", short)
     states = [load_state(tmp_path / folder / "last.safetensors") for folder in ("whole", "broken")]
     assert all(torch.equal(tensor, states[1][0][key]) for key, tensor in states[0][0].items())
     assert states[0][1]["identity"] == states[1][1]["identity"]
@@ -84,7 +85,7 @@ def test_a_task_learns_goes_on_bit_for_bit_and_accumulates(name, tmp_path):
 @pytest.mark.parametrize("name", TASKS)
 def test_bfloat16_gives_nearly_the_same_curve(name, tmp_path):
     for precision in ("no", "bf16"):
-        pretrain(TASKS[name](), tmp_path / precision, replace(SETTINGS, steps=4, precision=precision))
+        to_the_end(TASKS[name](), tmp_path / precision, replace(SETTINGS, steps=4, precision=precision))
     curves = [[row["loss"] for row in read_log(tmp_path / p / "train.csv")] for p in ("no", "bf16")]
     assert curves[0] != curves[1]
     assert curves[0] == pytest.approx(curves[1], rel=0.02)
@@ -94,7 +95,7 @@ def test_bfloat16_gives_nearly_the_same_curve(name, tmp_path):
 def test_d01_a_doubled_batch_is_two_batches(make, tmp_path):
     for size, accumulate in ((8, 1), (4, 2)):
         settings = replace(SETTINGS, steps=4, accumulate=accumulate)
-        pretrain(make(batch_size=size), tmp_path / str(size), settings)
+        to_the_end(make(batch_size=size), tmp_path / str(size), settings)
     curves = [[row["loss"] for row in read_log(tmp_path / size / "train.csv")] for size in ("8", "4")]
     assert_close(torch.tensor(curves[0]), torch.tensor(curves[1]), rtol=2e-5, atol=0)
 

@@ -5,6 +5,7 @@ import threading
 import pytest
 import yaml
 
+from plm import run_folder
 from plm.cli_options import CommandError
 from plm.cli_pretrain import groups
 from plm.run_files import only_one_run
@@ -90,15 +91,16 @@ def test_only_the_first_process_of_a_machine_touches_the_folder(tmp_path, monkey
     """The others wait until the folder holds the tokenizer of their settings."""
     ask(tmp_path, learnt="old", vocab_size=300)
     monkeypatch.setenv("LOCAL_RANK", "1")
-    found = []
+    found, waits, sleep = [], threading.Event(), run_folder.time.sleep
+    monkeypatch.setattr(run_folder.time, "sleep", lambda seconds: waits.set() or sleep(seconds))
     waiting = threading.Thread(target=lambda: found.append(ask(tmp_path, learnt="of the second")), daemon=True)
     waiting.start()
-    waiting.join(0.5)
+    assert waits.wait(600)  # it has read which process it is, and looked into the folder once
     assert found == []
     assert (tmp_path / "tokenizer.json").read_text() == "old"
     monkeypatch.setenv("LOCAL_RANK", "0")
     assert ask(tmp_path, learnt="of the first") == "of the first"
-    waiting.join(30)
+    waiting.join(600)
     assert found == ["of the first"]
 
 

@@ -1,17 +1,31 @@
 """SST-2, MRPC, SQuAD, CoNLL-2003: small files in exactly their formats, read, learnt and stored through one recipe."""
 
+import copy
 import json
 import shlex
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from plm.bert import BertConfig, BertForPretraining
 from plm.checkpoints import Loaded
 from plm.cli import main
 from plm.downstream import Recipe
 from plm.model_files import save_bert
-from plm.tasks import READERS, TASKS, Labelled, finetune_task, load_head, measure, read_mrpc, read_sst2, save_head
+from plm.tasks import (
+    READERS,
+    TASKS,
+    Labelled,
+    finetune_task,
+    load_head,
+    measure,
+    read_mrpc,
+    read_sst2,
+    read_task,
+    save_head,
+)
+from plm.train import load_checkpoint
 from plm.wordpiece import SPECIALS, WordPiece
 
 WORDS = "good bad film a paris is in france john lives where the capital of ."
@@ -79,6 +93,53 @@ def test_the_command_learns_measures_and_writes(files, task, capsys):
     assert main(["info", str(files / "out.safetensors")]) == 0
 
 
+def test_a_head_whose_parts_do_not_belong_together_is_refused(files):
+    head, labels, _ = finetune_task("sst2", base(), read_sst2(files / "sst2"), read_sst2(files / "sst2"), Recipe())
+    path = save_head(files / "h.safetensors", "sst2", head, TOKENIZER, labels, {})
+    state, whole = load_checkpoint(path)
+    changes = [
+        lambda s: s["task"].update(name="conll2003"),
+        lambda s: s["task"].update(name="cola"),
+        lambda s: s["task"]["encoder"].update(d_model=64),
+        lambda s: s["task"]["encoder"].update(vocab_size=7),
+        lambda s: s["task"].pop("encoder"),
+        lambda s: s["tokenizer"].update(pieces=[*s["tokenizer"]["pieces"], "more"]),
+        lambda s: s.update(task=5),
+        lambda s: s.pop("tokenizer"),
+    ]
+    for change in changes:
+        stored = copy.deepcopy(whole)
+        change(stored)
+        save_file(state, path, metadata={"config": json.dumps(stored)})
+        with pytest.raises(ValueError, match=r"h\.safetensors is damaged or of another version"):
+            load_head(path)
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\n",
+        b"{}",
+        b'{"data": [3]}',
+        b'{"data": [{"title": "x"}]}',
+        b"caf\xe9 bar\t1\n",
+        b"a b\n",
+        b"[",
+        b"a X-PER\n",
+    ],
+)
+def test_a_file_of_another_kind_is_named(files, task, content, capsys):
+    (files / "bad").write_bytes(content)
+    with pytest.raises(ValueError, match=r"/bad\b"):
+        read_task(task, files / "bad")
+    command = f"finetune {files}/bert.safetensors --task {task} --train {files}/bad --test {files}/bad --out {files}/o"
+    assert main(shlex.split(command)) == 2
+    said = capsys.readouterr().err
+    assert (f"{files}/bad" in said, said.count("\n")) == (True, 1)
+
+
 def test_what_is_wrong_is_said(files, capsys):
     for text, message in (
         ("sentence\tlabel\nx\t2\n", "line 2: the label is 0 or 1, not '2'"),
@@ -94,6 +155,8 @@ def test_what_is_wrong_is_said(files, capsys):
     assert "name one with --test" in capsys.readouterr().err
     assert main(shlex.split(f"finetune {files}/bert.safetensors {tail} --test {files}/sst2 --freeze --scratch")) == 2
     assert "give one of them" in capsys.readouterr().err
+    assert main(shlex.split(f"finetune minilm {tail} --test {files}/absent")) == 2
+    assert f"{files}/absent" in capsys.readouterr().err
     with pytest.raises(ValueError, match="stand on a BERT, and this is a gpt"):
         finetune_task("sst2", Loaded("gpt", base().model, None, {}), [], [], Recipe())
     with pytest.raises(ValueError, match="task is one of"):

@@ -4,14 +4,26 @@ import random
 from dataclasses import dataclass, field
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from plm.pretrain import seed_of
+from plm.pretrain import pretrain, seed_of
 from plm.train import save_checkpoint
 
 V, D = 11, 8
+
+
+def to_the_end(task, folder, settings, **more):
+    """`pretrain`, for tests that compare what it leaves. A signal that ends it early is meant for the whole session.
+
+    The SIGTERM of `timeout`, say: the run saves and returns, as it should, and nobody else would ever hear of the signal.
+    """
+    progress = pretrain(task, folder, settings, **more)
+    if progress.step < settings.steps:
+        pytest.exit(f"a signal asked to stop after step {progress.step} of {settings.steps}", returncode=143)
+    return progress
 
 
 class TinyLM(nn.Module):

@@ -18,12 +18,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from plm.files import read_json, write_atomically
+from plm.files import read_json, writable, write_atomically
 
 UNKNOWN, START, END, DELIMITER, EXTRACT = SPECIALS = ("<unk>", "<s>", "</s>", "<delimiter>", "<extract>")
 Pair = tuple[int, int]
 _WORD = re.compile(r"[^ ]* |[^ ]+")
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _CACHED_WORDS = 200_000
 
 
@@ -31,7 +30,7 @@ def split_words(text: str) -> list[str]:
     """The words of a text, each with the space behind it; the last may have none. Lone surrogates become U+FFFD."""
     if not isinstance(text, str):
         raise TypeError(f"text is one string, not {type(text).__name__}: call this once per text")
-    return _WORD.findall(_SURROGATE.sub("\ufffd", text))
+    return _WORD.findall(writable(text))
 
 
 def merge(ids: Sequence[int], pair: Pair, new: int) -> list[int]:
@@ -165,7 +164,7 @@ class BPE:
             raise TypeError(f"a word is a string, not {type(word).__name__}")
         if word in self._cache:
             return list(self._cache[word])
-        word = _SURROGATE.sub("\ufffd", word)
+        word = writable(word)
         ids = [self.ids.get(c, self.ids[UNKNOWN]) for c in word]
         while len(ids) > 1:
             ranked = [(self._made[p], i) for i, p in enumerate(itertools.pairwise(ids)) if p in self._made]

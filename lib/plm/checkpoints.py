@@ -1,6 +1,6 @@
 """Any model by its path: a checkpoint of ours, the folder of a run, or a model of the Hugging Face hub (`plm.hub`)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from plm.bpe import BPE
 from plm.elmo import BiLM, BiLMConfig, load_bilm
 from plm.fast_tokenizers import ByteBPE
 from plm.gpt import GPT, GPTConfig
-from plm.model_files import belonging_together, gpt_tokenizer, load_bert, load_gpt
+from plm.model_files import belonging_together, check_ids, gpt_tokenizer, load_bert, load_gpt
 from plm.tokenize import words
 from plm.train import load_checkpoint
 from plm.vocab import LANGUAGE_MODEL_SPECIALS, Vocab
@@ -82,18 +82,29 @@ def _from_hub(path: str) -> Loaded:
         if tokenizer is None:
             raise ValueError(f"{folder} has no vocab.txt, so nothing can be read with it")
         return Loaded("bert", model, tokenizer, {"weights": path})
-    return Loaded("gpt", hub.load_hub_gpt(folder), ByteBPE.from_folder(folder), {"weights": path})
+    gpt, bytes_ = hub.load_hub_gpt(folder), ByteBPE.from_folder(folder)
+    with belonging_together(folder):
+        check_ids(bytes_, gpt.config.vocab_size)
+    gpt.config = replace(gpt.config, n_ids=len(bytes_))  # what the table has beyond is never written
+    return Loaded("gpt", gpt, bytes_, {"weights": path})
 
 
 def rebuild(kind: str, config: dict[str, Any], tokenizer: dict[str, Any]) -> Loaded:
     """An untrained model with its tokenizer, from what a checkpoint says of them."""
     if kind == "bert":
-        return Loaded(kind, BertForPretraining(BertConfig(**config)), WordPiece(**tokenizer), {})
+        pieces, sizes = WordPiece(**tokenizer), BertConfig(**config)
+        check_ids(pieces, sizes.vocab_size)
+        return Loaded(kind, BertForPretraining(sizes), pieces, {})
     if kind == "gpt":
-        return Loaded(kind, GPT(GPTConfig(**config)), gpt_tokenizer(tokenizer), {})
+        tokens, shape = gpt_tokenizer(tokenizer), GPTConfig(**config)
+        check_ids(tokens, shape.n_ids)
+        return Loaded(kind, GPT(shape), tokens, {})
+    if kind != "elmo":
+        raise ValueError(f"there is no model of kind {kind!r}")
     if config.get("characters") is not None:
         raise ValueError("a biLM that reads characters cannot be rebuilt here: use one with a table of words")
     vocab = Vocab(tokenizer["words"][len(LANGUAGE_MODEL_SPECIALS) :], LANGUAGE_MODEL_SPECIALS)
+    check_ids(vocab, config["vocab_size"])
     return Loaded(kind, BiLM(BiLMConfig(**config)), vocab, {})
 
 

@@ -82,7 +82,9 @@ def build_parser(pretraining: Sequence[str] = tuple(NAMES)) -> Parser:
     tune.add_argument(
         "--train", required=True, metavar="FILE", help="CSV, TSV, JSON lines or Parquet with text and label"
     )
-    tune.add_argument("--test", metavar="FILE", help="the same, to measure with; without: the last tenth of --train")
+    tune.add_argument(
+        "--test", metavar="FILE", help="the same, to measure with; without: a tenth of --train, drawn by --seed"
+    )
     tune.add_argument("--out", required=True, metavar="FILE", help="where the classifier goes, such as out.safetensors")
     tune.add_argument("--text-column", default="text", metavar="NAME", help="[text]")
     tune.add_argument("--label-column", default="label", metavar="NAME", help="[label]")
@@ -97,7 +99,7 @@ def build_parser(pretraining: Sequence[str] = tuple(NAMES)) -> Parser:
         help="files in the format of that data set, on a BERT; --train hub fetches the data set itself",
     )
     tune.add_argument("--scratch", action="store_true", help="with --task: forget what was learnt, the other control")
-    tune.add_argument("--max-length", type=int, default=128, metavar="N", help="with --task: tokens per input [128]")
+    tune.add_argument("--max-length", type=int, metavar="N", help="with --task: tokens per input [128]")
 
     classify = commands.add_parser("classify", help="label texts with a model of plm finetune")
     classify.add_argument("checkpoint", help="a file of plm finetune")

@@ -72,12 +72,22 @@ def add_options(parser: argparse.ArgumentParser, title: str, kinds: dict[str, tu
             group.add_argument(flag, type=kind, default=argparse.SUPPRESS, metavar=shown, help=text)
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder, unless it is there."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise CommandError(f"there can be no folder {path}: it is a file, or lies in one; give another --out") from None
+
+
 def read_config(path: str | Path, known: dict[str, tuple[type, Any, str]]) -> dict[str, Any]:
     """The settings of a YAML file, checked: every key must be known and every value of its type."""
     try:
         content = yaml.load(Path(path).read_text(encoding="utf-8-sig"), _Once)
     except FileNotFoundError:
         raise CommandError(f"there is no config {path}") from None
+    except IsADirectoryError:
+        raise CommandError(f"{path} is a folder: --config names a YAML file") from None
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise CommandError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
@@ -85,7 +95,8 @@ def read_config(path: str | Path, known: dict[str, tuple[type, Any, str]]) -> di
     for name, value in content.items():
         if name not in known:
             near = difflib.get_close_matches(str(name), known, 1)
-            raise CommandError(f"{path}: there is no setting {name!r}" + (f"; is {near[0]} meant?" if near else ""))
+            hint = f"; is {near[0]} meant?" if near else "; plm pretrain MODEL --help lists those of a model"
+            raise CommandError(f"{path}: there is no setting {name!r}{hint}")
         kind, default, _ = known[name]
         if value is None and default is not None and name not in MAY_BE_NOTHING:
             raise CommandError(f"{path}: {name} has no value")

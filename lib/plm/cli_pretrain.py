@@ -12,7 +12,7 @@ import torch
 
 from plm import corpus
 from plm.bert import BertConfig, BertForPretraining
-from plm.cli_options import CommandError, options
+from plm.cli_options import CommandError, make_folder, options
 from plm.corpus import Packing, pack
 from plm.corpus_source import Source
 from plm.elmo import BiLM, BiLMConfig, save_bilm
@@ -47,7 +47,7 @@ class DataOptions:
     hold_out: float = 0.01  # share of the text that is kept for evaluation: its end
     vocab_size: int = 8000  # tokens in the vocabulary, which is learnt from the text
     length: int = 128  # tokens in a row
-    batch_size: int = 16  # rows in a micro-batch
+    batch_size: int = 16  # rows that go through the model at one time: a micro-batch
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,7 @@ def run(kind: str, values: dict[str, Any], echo: Echo) -> None:
         if not values[name]:
             raise CommandError(f"pretrain {kind} needs {what}: --{name}")
     settings, folder = check(kind, values), Path(values["out"]).expanduser()
+    make_folder(folder)
     main = os.environ.get("RANK", "0") == "0"
     say: Echo = echo if main else lambda line: None
     card = {"text": values["text"], "licence": "that of the text, as far as it has one"}
@@ -138,6 +139,8 @@ def check(kind: str, values: dict[str, Any]) -> Settings:
         text, out = (Path(values[name]).expanduser().resolve() for name in ("text", "out"))
         if text == out:
             raise CommandError(f"{values['out']} is the text: give the run a folder of its own")
+    if Path(values["out"]).expanduser().is_file():
+        raise CommandError(f"{values['out']} is a file: --out names the folder of the run")
     return settings
 
 
@@ -149,12 +152,14 @@ def source_of(values: dict[str, Any]) -> Source:
 
 
 def _texts(source: Source) -> Iterator[str]:
-    left = TOKENIZER_CHARACTERS
+    left, found = TOKENIZER_CHARACTERS, False
     for piece in source.pieces():
         if left <= 0:
             return
-        left -= len(piece.text)
+        left, found = left - len(piece.text), found or not piece.text.isspace()
         yield piece.text
+    if not found:
+        raise CommandError(f"{source.path} holds no text: it is empty, or nothing but white space")
 
 
 def _model_values(kind: str, values: dict[str, Any]) -> dict[str, Any]:

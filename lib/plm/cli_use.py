@@ -4,7 +4,6 @@ import json
 import sys
 from argparse import Namespace
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,15 @@ from safetensors import SafetensorError, safe_open
 from plm.bert import BertForPretraining
 from plm.bpe import BPE
 from plm.checkpoints import NAMES, Loaded, find, kind_of, load
-from plm.cli_options import CommandError
-from plm.finetune import Labelled, TuneSettings, finetune, load_classifier, read_labelled, save_classifier
+from plm.cli_options import CommandError, make_folder
+from plm.fill_in import best, encode_gaps
+from plm.finetune import TuneSettings, finetune, hold_out, load_classifier, read_labelled, save_classifier
 from plm.model_files import belonging_together
 from plm.run_files import FORMAT, parse_head
 from plm.run_log import hours
 from plm.sampling import generate
 from plm.tokenize import words
-from plm.train import load_checkpoint, parse_config
+from plm.train import parse_config
 from plm.wordpiece import MASK
 
 
@@ -57,33 +57,34 @@ def fill_mask(args: Namespace) -> None:
     found = _loaded(args.checkpoint, "bert")
     if not isinstance(found.model, BertForPretraining):
         raise CommandError(f"{args.checkpoint} is a BERT without the layer that guesses words")
-    tokenizer, parts = found.tokenizer, args.text.split(MASK)
-    if len(parts) < 2:
+    tokenizer = found.tokenizer
+    if MASK not in args.text:
         raise CommandError(f"the text has no {MASK}: write it where a word is to be guessed")
-    ids = [tokenizer.cls_id]
-    for i, part in enumerate(parts):  # the user's [MASK] is the only special token that is read from a text
-        ids += ([tokenizer.mask_id] if i else []) + tokenizer.encode(part).ids[1:-1]
-    ids.append(tokenizer.sep_id)
+    ids = encode_gaps(tokenizer, args.text)
     if len(ids) > found.model.config.n_positions:
         raise CommandError(f"the text has {len(ids)} tokens, and this model reads {found.model.config.n_positions}")
     if args.top < 1:
         raise CommandError(f"--top must be at least 1, not {args.top}")
-    probabilities = found.model.fill(torch.tensor([ids]), tokenizer.mask_id)
-    if not bool(torch.isfinite(probabilities).all()):
-        raise FloatingPointError("the model's scores are NaN or infinite: did its training diverge?")
-    for i, row in enumerate(probabilities):
-        if len(probabilities) > 1:
+    gaps = best(found.model.fill(torch.tensor([ids]), tokenizer.mask_id), tokenizer, args.top)
+    for i, guesses in enumerate(gaps):
+        if len(gaps) > 1:
             print(f"gap {i + 1}")
-        top = row.topk(min(args.top, len(row)))
-        for p, token in zip(top.values.tolist(), top.indices.tolist()):
-            print(f"{p:6.1%}  {tokenizer.pieces[token]}")
+        for piece, p in guesses:
+            print(f"{p:6.1%}  {piece}")
 
 
 def tune(args: Namespace) -> None:
     """plm finetune"""
     if Path(args.out).is_dir():
         raise CommandError(f"{args.out} is a folder: --out names the file of the classifier")
-    Path(args.out).parent.mkdir(parents=True, exist_ok=True)  # what cannot be written is said before hours of training
+    for flag, given in (("scratch", args.scratch), ("max-length", args.max_length is not None)):
+        if given and args.task is None:
+            raise CommandError(f"--{flag} belongs to --task, which is not given")
+    if args.task is not None and (args.text_column, args.label_column) != ("text", "label"):
+        raise CommandError(
+            f"the columns of --task {args.task} are those of its files: leave out --text-column and --label-column"
+        )
+    make_folder(Path(args.out).parent)  # what cannot be written is said before hours of training
     if args.task is not None:
         from plm.cli_tasks import tune_task
 
@@ -93,11 +94,7 @@ def tune(args: Namespace) -> None:
     if args.test is not None:
         test = read_labelled(args.test, args.text_column, args.label_column)
     else:
-        n = max(1, len(train.texts) // 10)
-        if n == len(train.texts):
-            raise CommandError(f"{args.train} has one row: give more, or a --test file")
-        order = torch.randperm(len(train.texts), generator=torch.Generator().manual_seed(args.seed)).tolist()
-        train, test = (Labelled(*([column[i] for i in part] for column in train)) for part in (order[n:], order[:n]))
+        train, test = hold_out(train, args.seed)
     settings = TuneSettings(args.epochs, args.lr, args.batch_size, args.freeze, args.seed)
     print(f"{len(train.texts):,} texts to learn from, {len(test.texts):,} to measure with", flush=True)
     model, scores = finetune(base, train, test, settings)
@@ -110,9 +107,7 @@ def tune(args: Namespace) -> None:
 
 def classify(args: Namespace) -> None:
     """plm classify"""
-    path = find(args.checkpoint)
-    with belonging_together(path) if kind_of(load_checkpoint(path)[1]) == "classifier" else nullcontext():
-        model = load_classifier(path)
+    model = load_classifier(find(args.checkpoint))
     try:
         texts = args.texts or [line.rstrip("\n") for line in sys.stdin if line.strip()]
     except UnicodeDecodeError as error:

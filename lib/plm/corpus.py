@@ -25,12 +25,11 @@ from numpy.typing import NDArray
 
 from plm.corpus_source import Piece, Source, batches
 from plm.corpus_store import Blocks, Documents, write_blocks, write_documents
-from plm.files import cache_dir, read_json
+from plm.files import cache_dir, read_json, writable
 from plm.tokenize import sentences as english_sentences
 
 VERSION = 1  # of what is written; another one never reads this one's files
 _CHINESE_END = re.compile(r"(?<=[。！？][”』」）])|(?<=[。！？])(?![”』」）])")
-_SURROGATE = re.compile("[\ud800-\udfff]")
 Echo = Callable[[str], None]
 
 
@@ -113,8 +112,7 @@ def _encode(tokenizer: Any, texts: list[str]) -> list[list[int]]:
     try:
         encoded = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
     except TypeError:
-        texts = [_SURROGATE.sub("\ufffd", text) for text in texts]
-        encoded = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        encoded = tokenizer.encode_batch_fast([writable(text) for text in texts], add_special_tokens=False)
     return [e.ids for e in encoded]
 
 
@@ -134,7 +132,8 @@ def _make_blocks(folder: Path, source: Source, tokenizer: Any, packing: Packing,
     facts["rows"] = write_blocks(folder / "rows.arrow", rows(), packing.length, kind)
     if not facts["rows"]:
         raise ValueError(
-            f"{source.path} holds {facts['tokens']} tokens, and one row needs {packing.length}: give more text or shorter rows"
+            f"{source.path} holds {facts['tokens']} tokens, and one row needs {packing.length}: "
+            "give more text or shorter rows (--length)"
         )
     return facts
 

@@ -10,7 +10,8 @@ import gzip
 import hashlib
 import lzma
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -123,7 +124,7 @@ def _lines(file: Path) -> Iterator[str]:
                 seen += line.endswith("\n")
                 yield line
     except UnicodeDecodeError as error:  # its position counts from the last block that was read
-        raise ValueError(_not_utf8(file, f"byte {error.object[error.start]:#x} a little below line {seen}")) from error
+        raise ValueError(not_utf8(file, f"byte {error.object[error.start]:#x} a little below line {seen}")) from error
     except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         raise ValueError(f"{file} cannot be read: {error}") from error
 
@@ -139,29 +140,41 @@ def _opener(file: Path) -> Any:
     return zstandard.open
 
 
-def _not_utf8(where: object, what: object) -> str:
+def not_utf8(where: object, what: object) -> str:
+    """What to say of a file in another encoding."""
     return f"{where} is not UTF-8 ({what}): convert it, for example with iconv -f LATIN1 -t UTF-8, or -f UTF-16"
 
 
 def _table(file: Path, kind: str, column: str) -> Iterator[str]:
     """The texts of a file of rows."""
+    _opener(file)
+    with naming(file):
+        yield from _column(table_rows(file, kind, [column]), column, str(file))
+
+
+def table_rows(file: Path, kind: str, columns: Sequence[str], **extra: Any) -> Any:
+    """The rows of a file, read one after the other (`datasets`); nothing, if it is empty. columns: those that hold text."""
     import datasets
 
     datasets.disable_progress_bars()
     datasets.logging.set_verbosity(50)  # what goes wrong comes as an error, once
-    _opener(file)
     if file.stat().st_size == 0:
-        return
-    # Or a text such as NA or 1984 would be none.
-    extra = {"converters": {column: str}, "keep_default_na": False} if kind == "csv" else {}
+        return datasets.Dataset.from_dict({})
+    if kind == "csv":  # or a text such as NA or 1984 would be none
+        extra |= {"converters": dict.fromkeys(columns, str), "keep_default_na": False}
+    return datasets.load_dataset(kind, data_files=glob.escape(str(file)), split="train", streaming=True, **extra)
+
+
+@contextmanager
+def naming(file: Path) -> Iterator[None]:
+    """Whatever a reader of tables can raise, as one kind that names the file."""
     try:
-        rows = datasets.load_dataset(kind, data_files=glob.escape(str(file)), split="train", streaming=True, **extra)
-        yield from _column(rows, column, str(file))
+        yield
     except SaidError:
         raise
     except UnicodeDecodeError as error:
-        raise ValueError(_not_utf8(file, error)) from error
-    except Exception as error:  # what all these readers can raise is a long list
+        raise ValueError(not_utf8(file, error)) from error
+    except Exception as error:  # the list would be long
         raise ValueError(f"{file} cannot be read: {error}") from error
 
 

@@ -68,7 +68,7 @@ class Blocks:
         if len(self) < 2:
             raise ValueError(
                 f"the text fills {len(self)} row of {self.facts['length']} tokens, and training and held-out text need one each: "
-                "give more text or shorter rows"
+                "give more text or shorter rows (--length)"
             )
         border = self.stop - min(most, max(1, round(share * len(self))))
         return tuple(Blocks(self.path, self.facts, *ends) for ends in ((self.start, border), (border, self.stop)))  # type: ignore
@@ -134,10 +134,11 @@ class Documents:
         n = max(2, 1 + int(np.searchsorted(sizes[::-1].cumsum(), wanted)))
         left = max(0, len(sizes) - n)
         whole = len(self) - (left < 2)  # what would be left of the last shard is too little: hold all of it out
+        n_documents = self.facts["documents"]
         if not whole or len(sizes) < 2:
             raise ValueError(
-                f"the text has {self.facts['documents']} documents, and training and held-out text need two each: give more, "
-                'or cut it into more documents (an empty line between them, or boundary "line"), or hold out less'
+                f"the text has {n_documents} document{'s' * (n_documents != 1)}, and training and held-out text need two each: "
+                'give more, or cut it into more documents (an empty line between them, or boundary "line"), or hold out less'
                 + f", or take larger shards (there are {len(self)})"
                 * (len(self) > 1)
             )

@@ -13,8 +13,10 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from plm import tokenize
+from plm.files import writable
 from plm.vocab import LANGUAGE_MODEL_SPECIALS, Vocab
-from plm.wordpiece import SPECIALS, UNK, WordPiece
+from plm.wordpiece import INSIDE, SPECIALS, UNK, WordPiece
+from plm.wordpiece_training import _alphabet
 
 END = "<|end|>"  # behind each document, and before the first word of a prompt without one
 ENDS = (END, "<|endoftext|>")  # ours, and GPT-2's
@@ -61,7 +63,7 @@ class ByteBPE:
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text. A lone surrogate becomes U+FFFD."""
-        return list(self.fast.encode(text.encode("utf-8", "replace").decode("utf-8"), add_special_tokens=False).ids)
+        return list(self.fast.encode(writable(text), add_special_tokens=False).ids)
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text; end marks are left out, and a character of which bytes are missing is U+FFFD."""
@@ -81,20 +83,49 @@ def _byte_level(model: Any) -> Any:
 
 
 def train_wordpiece(texts: Iterable[str], size: int, lowercase: bool = True, characters: bool = False) -> WordPiece:
-    """Learn BERT's pieces. characters: every character is a word, for Chinese; then the most frequent ones are taken."""
+    """Learn BERT's pieces: those of `plm.wordpiece_training.train_pieces`, whose merging Rust does here.
+
+    The library would number the ##-characters in the order of a hash table, which differs from process to process, and choose
+    by these numbers among pairs of equal count; so it is given a number for each. characters: every character is a word, for
+    Chinese; then the most frequent ones are taken.
+    """
     if characters:
         counts = Counter(c for text in _some(texts) for c in (text.lower() if lowercase else text) if not c.isspace())
         ranked = sorted(counts, key=lambda c: (-counts[c], c))
         return WordPiece([*SPECIALS, *ranked[: size - len(SPECIALS)]], lowercase, characters=True)
-    fast = WordPiece(SPECIALS, lowercase).fast()
-    fast.model = models.WordPiece(unk_token=UNK)
-    alphabet = max(10, size // 4)  # a text of many scripts must leave room for pieces
+    words = _words(texts, lowercase)
+    kept = _alphabet(words, max(10, size // 4))  # a text of many scripts must leave room for pieces
+    inside = sorted({INSIDE + c for word in words for c in word[1:] if c in kept})
+    first = [*SPECIALS, *sorted(kept), *inside][:size]
     trainer = trainers.WordPieceTrainer(
-        vocab_size=size, special_tokens=list(SPECIALS), limit_alphabet=alphabet, show_progress=False
+        vocab_size=size,
+        special_tokens=first,
+        initial_alphabet=sorted(kept),
+        limit_alphabet=len(kept),
+        show_progress=False,
     )
-    fast.train_from_iterator(_some(texts), trainer)
+    fast = Tokenizer(models.WordPiece(unk_token=UNK))
+    fast.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    fast.train_from_iterator(_repeated(words), trainer)
     vocabulary = fast.get_vocab()
     return WordPiece(sorted(vocabulary, key=vocabulary.__getitem__), lowercase)
+
+
+def _words(texts: Iterable[str], lowercase: bool) -> Counter[str]:
+    """How often each word occurs, cleaned and cut in Rust."""
+    fast = WordPiece(SPECIALS, lowercase).fast()
+    counts: Counter[str] = Counter()
+    for text in _some(texts):
+        clean = fast.normalizer.normalize_str(text)
+        counts.update(word for word, _ in fast.pre_tokenizer.pre_tokenize_str(clean))
+    return counts
+
+
+def _repeated(words: Counter[str], most: int = 10_000) -> Iterator[str]:
+    """Texts that hold each word as often as it was counted: a trainer takes no counts."""
+    for word, n in words.items():
+        for start in range(0, n, most):
+            yield f"{word} " * min(most, n - start)
 
 
 def train_words(texts: Iterable[str], size: int) -> Vocab:
@@ -119,7 +150,7 @@ def fast_words(vocab: Vocab) -> Any:
 
 def _some(texts: Iterable[str]) -> Iterator[str]:
     """The texts, if there is one; a trainer says nothing when there is none."""
-    stream = iter(texts)
+    stream = map(writable, texts)
     first = list(islice((text for text in stream if text.strip()), 1))
     if not first:
         raise ValueError("there is no text to learn a tokenizer from")

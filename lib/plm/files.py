@@ -4,10 +4,13 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def write_atomically(path: str | Path, data: bytes | str) -> Path:
@@ -28,6 +31,11 @@ def write_atomically(path: str | Path, data: bytes | str) -> Path:
         Path(temporary).unlink(missing_ok=True)
         raise
     return path
+
+
+def writable(text: str) -> str:
+    """The text with U+FFFD for each lone surrogate, which a broken file or an argument may bring in and no file can hold."""
+    return _SURROGATE.sub("\ufffd", text)
 
 
 def share(path: str | Path) -> None:

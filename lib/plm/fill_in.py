@@ -30,8 +30,7 @@ def fill_in(model: BertForPretraining, tokenizer: WordPiece, text: str, k: int =
         raise ValueError(f"ask for at least one guess, not {k}")
     if MASK not in text:
         raise ValueError(f"there is no gap in the text: write {MASK} where one is to be")
-    probabilities = model.fill(torch.tensor([encode_gaps(tokenizer, text)]), tokenizer.mask_id)
-    return [_best(row, tokenizer, k) for row in probabilities]
+    return best(model.fill(torch.tensor([encode_gaps(tokenizer, text)]), tokenizer.mask_id), tokenizer, k)
 
 
 def hide_each(model: BertForPretraining, tokenizer: WordPiece, text: str, k: int = 5) -> dict[str, Any]:
@@ -50,7 +49,7 @@ def hide_each(model: BertForPretraining, tokenizer: WordPiece, text: str, k: int
     rank = (probabilities > true[:, None]).sum(1) + 1
     return {
         "tokens": [tokenizer.pieces[i] for i in ids[1:-1].tolist()],
-        "guesses": [[(g.piece, round(g.probability, 4)) for g in _best(row, tokenizer, k)] for row in probabilities],
+        "guesses": [[(g.piece, round(g.probability, 4)) for g in row] for row in best(probabilities, tokenizer, k)],
         "rank": rank.tolist(),
     }
 
@@ -60,6 +59,9 @@ def complete_words(guesses: list[Guess]) -> list[Guess]:
     return [guess for guess in guesses if not guess.piece.startswith(INSIDE)]
 
 
-def _best(row: torch.Tensor, tokenizer: WordPiece, k: int) -> list[Guess]:
-    p, ids = row.topk(min(k, len(row)))
-    return [Guess(tokenizer.pieces[i], value) for i, value in zip(ids.tolist(), p.tolist())]
+def best(probabilities: torch.Tensor, tokenizer: WordPiece, k: int) -> list[list[Guess]]:
+    """The k likeliest pieces of each row of (N, V). A table that was rounded up has rows for no piece: they are left out."""
+    if not bool(torch.isfinite(probabilities).all()):
+        raise FloatingPointError("the model's scores are NaN or infinite: did its training diverge?")
+    p, ids = probabilities[:, : len(tokenizer)].topk(min(k, len(tokenizer)))
+    return [[Guess(tokenizer.pieces[i], value) for i, value in zip(*row)] for row in zip(ids.tolist(), p.tolist())]

@@ -13,8 +13,10 @@ from torch.nn import functional as F
 
 from plm.bert import BertForPretraining, pad
 from plm.checkpoints import Loaded, encode, rebuild
+from plm.corpus_source import SaidError, naming, table_rows
 from plm.elmo import BiLM, ScalarMix
 from plm.evaluate import accuracy, modes, restore
+from plm.model_files import belonging_together
 from plm.run_settings import decay_groups
 from plm.train import fit, linear_decay, load_checkpoint, save_checkpoint, seed_everything
 
@@ -41,32 +43,62 @@ class TuneSettings:
             raise ValueError(
                 f"epochs and batch_size must be at least 1 and lr above 0; got {self.epochs}, {self.batch_size}, {self.lr}"
             )
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"seed must lie in 0 … {2**32 - 1}, not {self.seed}")
 
 
 def read_labelled(path: str, text: str = "text", label: str = "label") -> Labelled:
-    """Texts and labels from CSV, TSV, JSON lines or Parquet; rows without one of them are an error."""
-    import datasets
+    """Texts and labels from CSV, TSV, JSON lines or Parquet. A row without one of them is an error, and so is an empty label.
 
+    NA, null and numbers are read as they are written, and a text may be empty.
+    """
     kinds = {".csv": "csv", ".tsv": "csv", ".jsonl": "json", ".json": "json", ".parquet": "parquet"}
-    kind = kinds.get(Path(path).suffix.lower())
-    if not Path(path).is_file():
+    file, found = Path(path), Labelled([], [])
+    kind = kinds.get(file.suffix.lower())
+    if file.is_dir():
+        raise IsADirectoryError(f"{path} is a folder: name a file in it")
+    if not file.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     if kind is None:
         raise ValueError(f"{path} is none of {', '.join(kinds)}")
-    datasets.disable_progress_bars()
-    datasets.logging.set_verbosity(50)
-    extra = {"sep": "\t"} if path.lower().endswith(".tsv") else {}
-    rows = datasets.load_dataset(kind, data_files=path, split="train", streaming=True, **extra)
-    found = Labelled([], [])
-    for i, row in enumerate(rows):
-        for column in (text, label):
-            if row.get(column) is None:
-                raise ValueError(f"{path}: row {i + 1} has no {column!r}; its columns are {', '.join(row)}")
-        found.texts.append(str(row[text]))
-        found.labels.append(str(row[label]))
+    extra = {"sep": "\t"} if file.suffix.lower() == ".tsv" else {}
+    with naming(file):
+        for i, row in enumerate(table_rows(file, kind, [text, label], **extra)):
+            for column in (text, label):
+                if row.get(column) is None or (column == label and row[column] == ""):
+                    raise SaidError(
+                        f"{path}: row {i + 1} has no {column!r}; its columns are {', '.join(map(str, row))}"
+                    )
+            found.texts.append(str(row[text]))
+            found.labels.append(str(row[label]))
     if not found.texts:
         raise ValueError(f"{path} holds no rows")
     return found
+
+
+def hold_out(data: Labelled, seed: int = 0, share: float = 0.1) -> tuple[Labelled, Labelled]:
+    """(training data, held-out data): about `share` of the rows, drawn by the seed.
+
+    Equal texts stay on one side: what was learnt by heart must not be measured. Every label stays in the training data.
+    """
+    rows_of: dict[str, list[int]] = {}
+    for i, text in enumerate(data.texts):
+        rows_of.setdefault(text, []).append(i)
+    groups, left, held = list(rows_of.values()), Counter(data.labels), set[int]()
+    for g in torch.randperm(len(groups), generator=torch.Generator().manual_seed(seed)).tolist():
+        if held and len(held) + len(groups[g]) > share * len(data.texts):
+            continue
+        taken = Counter(data.labels[i] for i in groups[g])
+        if all(left[label] > n for label, n in taken.items()):
+            left -= taken
+            held |= set(groups[g])
+    if not held:
+        raise ValueError(
+            "none of the texts can be held out to measure with: give more, or a file of their own (--test)"
+        )
+    parts = [[i for i in range(len(data.texts)) if (i in held) == test] for test in (False, True)]
+    train, test = (Labelled(*([column[i] for i in part] for column in data)) for part in parts)
+    return train, test
 
 
 class Classifier(nn.Module):
@@ -169,7 +201,8 @@ def load_classifier(path: str | Path) -> Classifier:
     state, stored = load_checkpoint(path)
     if "classifier" not in stored:
         raise ValueError(f"{path} is not a classifier: plm finetune makes one")
-    about = stored["classifier"]
-    model = Classifier(rebuild(about["kind"], about["base"], stored["tokenizer"]), about["labels"])
-    model.load_state_dict(state)
-    return model.eval()
+    with belonging_together(path):
+        about = stored["classifier"]
+        model = Classifier(rebuild(about["kind"], about["base"], stored["tokenizer"]), about["labels"])
+        model.load_state_dict(state)
+        return model.eval()

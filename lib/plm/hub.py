@@ -188,12 +188,26 @@ def load_hub_bert(name: str | Path, download: bool = False) -> tuple[Bert | Bert
     model: Bert | BertForPretraining = BertForPretraining(config) if heads else Bert(config)
     fill_model(model, state, folder)
     if (folder / "vocab.txt").exists():
-        settings = folder / "tokenizer_config.json"
-        lowercase = read_json(settings).get("do_lower_case", True) if settings.exists() else True
-        known = WordPiece.read_vocab(folder / "vocab.txt", lowercase=lowercase)
+        known = bert_tokenizer(folder)
         if len(known) > config.vocab_size:
             raise ValueError(f"{folder}: vocab.txt has {len(known)} pieces, the model {config.vocab_size}")
     return model.eval(), known
+
+
+def bert_tokenizer(folder: str | Path) -> WordPiece:
+    """The pieces of `vocab.txt`, with the cleaning that tokenizer_config.json asks for.
+
+    Where it does not say whether text is made small: not if the vocabulary has a piece with a capital letter.
+    """
+    settings = Path(folder) / "tokenizer_config.json"
+    said = read_json(settings) if settings.exists() else {}
+    lines = (
+        (Path(folder) / "vocab.txt").read_bytes().decode("utf-8-sig").split("\n")
+    )  # no other line end: pieces hold some
+    pieces = [line.removesuffix("\r") for line in lines[: -1 if lines[-1] == "" else None]]
+    ordinary = [piece for piece in pieces if not re.fullmatch(r"\[.*\]", piece)]
+    lowercase = said.get("do_lower_case", all(piece == piece.lower() for piece in ordinary))
+    return WordPiece(pieces, lowercase, said.get("strip_accents"))
 
 
 def load_hub_gpt(name: str | Path, download: bool = False) -> GPT:

@@ -16,6 +16,7 @@ from torch import Tensor
 from plm.bert import IGNORED, IS_NEXT, NOT_NEXT
 
 LEAST = 8  # neither passage of a pair is shorter, as far as its sentences allow
+SHORTER = "choose shorter rows (--length) or make documents of more text (--boundary file)"
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ class Pairs:
         can_start = np.flatnonzero(self.left >= room)
         elsewhere = np.flatnonzero((self.left >= room - LEAST) & ~self.opens)
         if not len(can_start) or not len(elsewhere):
-            raise ValueError(f"no document is long enough to fill a row of {T} tokens: choose a smaller T")
+            raise ValueError(f"no document is long enough to fill a row of {T} tokens: {SHORTER}")
         found: list[tuple[NDArray, ...]] = []
         missing = B
         for _ in range(1000):
@@ -161,7 +162,9 @@ class Pairs:
             if not missing:
                 break
         else:
-            raise ValueError(f"hardly any document can be cut into two passages of {T} tokens at the end of a sentence")
+            raise ValueError(
+                f"hardly any document can be cut into two passages of {T} tokens at the end of a sentence: {SHORTER}"
+            )
         return self._rows(T, *(np.concatenate(parts) for parts in zip(*found)))
 
     def _first(self, can: NDArray, n: int, room: int, rng: np.random.Generator) -> tuple[NDArray, NDArray]:

@@ -25,7 +25,9 @@ def load_gpt(path: str | Path) -> tuple[GPT, Any, dict[str, Any]]:
     with belonging_together(path):
         model = GPT(GPTConfig(**stored["gpt"]))
         model.load_state_dict(state)
-        return model.eval(), gpt_tokenizer(stored["tokenizer"]), stored.get("card", {})
+        tokenizer = gpt_tokenizer(stored["tokenizer"])
+        check_ids(tokenizer, model.config.n_ids)
+        return model.eval(), tokenizer, stored.get("card", {})
 
 
 def gpt_tokenizer(config: dict[str, Any]) -> BPE | ByteBPE:
@@ -46,7 +48,15 @@ def load_bert(path: str | Path) -> tuple[BertForPretraining, WordPiece, dict[str
     with belonging_together(path):
         model = BertForPretraining(BertConfig(**stored["bert"]))
         model.load_state_dict(state)
-        return model.eval(), WordPiece(**stored["tokenizer"]), stored.get("card", {})
+        tokenizer = WordPiece(**stored["tokenizer"])
+        check_ids(tokenizer, model.config.vocab_size)
+        return model.eval(), tokenizer, stored.get("card", {})
+
+
+def check_ids(tokenizer: Any, n_ids: int) -> None:
+    """ValueError if the tokenizer makes ids that the model does not have. A table may be rounded up: it may have more."""
+    if len(tokenizer) > n_ids:
+        raise ValueError(f"the tokenizer has {len(tokenizer)} tokens, the model only {n_ids}")
 
 
 @contextmanager

@@ -92,8 +92,9 @@ def pretrain(
     The folder gets last.safetensors (everything, to go on), best.safetensors and model.safetensors (`task.save`, the best by
     evaluation and the last), train.csv and eval.csv. `echo` is given a line of progress now and then. `held`: the caller holds
     `only_one_run(folder)` already.
-    Ctrl-C or SIGTERM: the step is finished, the state saved, and the call returns. ValueError if the state in the folder is
-    damaged or of another run: nothing is overwritten. FloatingPointError if the loss is no longer finite.
+    Ctrl-C or SIGTERM: the step is finished, the state saved, and the call returns, with `step` below `settings.steps`: look
+    before you use the model. ValueError if the state in the folder is damaged or of another run: nothing is overwritten.
+    FloatingPointError if the loss is no longer finite.
     """
     folder = Path(folder)
     run = Run(task, folder, settings, echo)

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from plm.files import share
 
 FORMAT = "plm run, version 1"
+WAY_OUT = "Put a whole copy in its place, or begin anew in another folder"
 
 
 @contextmanager
@@ -100,11 +101,15 @@ def load_state(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             head = parse_head(file.metadata())
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
     except (SafetensorError, OSError) as error:
-        raise ValueError(f"{path} is truncated or no safetensors file ({error}); it was left as it is") from error
+        raise ValueError(
+            f"{path} is truncated or no safetensors file ({error}); it was left as it is. {WAY_OUT}"
+        ) from error
     if head.get("format") != FORMAT:
-        raise ValueError(f"{path} is not the state of a run: it was not written by plm.pretrain; it was left as it is")
+        raise ValueError(
+            f"{path} is not the state of a run: it was not written by plm.pretrain; it was left as it is. {WAY_OUT}"
+        )
     if head.get("checksum") != _checksum(tensors):
-        raise ValueError(f"{path} is damaged: its numbers do not fit their checksum; it was left as it is")
+        raise ValueError(f"{path} is damaged: its numbers do not fit their checksum; it was left as it is. {WAY_OUT}")
     return tensors, head
 
 

@@ -12,9 +12,11 @@ import torch
 
 from plm.bert import Bert, BertConfig, BertForPretraining
 from plm.checkpoints import Loaded
+from plm.corpus_source import not_utf8
 from plm.downstream import Recipe, binary_f1, start, tag_scores, text_example, text_scores, tune
 from plm.entities import labels_of
 from plm.heads import Head, SpanHead, TagHead, TextHead
+from plm.model_files import belonging_together, check_ids
 from plm.question_answering import Answer, Question, answer, read_squad, span_examples, squad_scores
 from plm.tagging import TaggedWords, iobes, read_conll, scheme_of, spans_of, tag, tag_examples
 from plm.train import load_checkpoint, save_checkpoint
@@ -78,6 +80,21 @@ READERS: dict[str, Callable[[str | Path], list[Any]]] = {
     "conll2003": lambda path: _names(read_conll(path)),
 }
 TASKS = tuple(READERS)
+
+
+def read_task(task: str, path: str | Path) -> list[Any]:
+    """The examples of a task from its own file. Whatever is wrong with the file, the error names it."""
+    try:
+        return READERS[task](path)
+    except OSError:
+        raise
+    except UnicodeDecodeError as error:
+        raise ValueError(not_utf8(path, error)) from error
+    except Exception as error:  # a JSON of another shape has many ways to fail
+        said = str(error) if isinstance(error, ValueError) else f"its entries are of another kind: {error!r}"
+        raise ValueError(said if str(path) in said else f"{path} is no file of {task}: {said}") from error
+
+
 HUB: dict[str, tuple[str, dict[str, str]]] = {
     "sst2": ("nyu-mll/glue", {"name": "sst2"}),
     "mrpc": ("nyu-mll/glue", {"name": "mrpc"}),
@@ -172,7 +189,12 @@ def load_head(path: str | Path) -> tuple[str, Any, WordPiece, list[str]]:
     state, stored = load_checkpoint(path)
     if "task" not in stored:
         raise ValueError(f"{path} holds no head of a task: plm finetune --task makes one")
-    about = stored["task"]
-    head = build(about["name"], Bert(BertConfig(**about["encoder"])), about["labels"])
-    head.load_state_dict(state)
-    return about["name"], head.eval(), WordPiece(**stored["tokenizer"]), about["labels"]
+    with belonging_together(path):
+        about = stored["task"]
+        if about["name"] not in TASKS:
+            raise ValueError(f"there is no task {about['name']!r}")
+        config, tokenizer = BertConfig(**about["encoder"]), WordPiece(**stored["tokenizer"])
+        check_ids(tokenizer, config.vocab_size)
+        head = build(about["name"], Bert(config), about["labels"])
+        head.load_state_dict(state)
+        return about["name"], head.eval(), tokenizer, about["labels"]
