@@ -40,8 +40,9 @@ from plm.elmo import BiLM, BiLMConfig
 from plm.evaluate import accuracy, ladder_rows
 from plm.files import cache_dir, read_json, write_atomically
 from plm.gpt import GPT, GPTConfig
+from plm.linear_loss import linear_cross_entropy
 from plm.masking import MaskingConfig
-from plm.pretrain import pretrain
+from plm.pretrain import Batch, pretrain
 from plm.pretrain_tasks import ElmoTask, GPTTask
 from plm.run_log import read_log
 from plm.run_settings import Settings
@@ -69,10 +70,12 @@ class Plan(NamedTuple):
     fill: int  # rows
     labels: int
     passes: int  # over the labels
+    rates: tuple[float, ...]  # of fine-tuning; the best on dev counts
     pairs: int  # of words with two senses
+    seeds: int
 
 
-FULL = Plan(RUNS, 2000, N_DEV, 1000, 500, PASSES[500], len(PAIRS))
+FULL = Plan(RUNS, 2000, N_DEV, 1000, 500, PASSES[500], RATES["ours"], len(PAIRS), 3)
 
 
 @cache
@@ -122,13 +125,26 @@ def bare(model: Model) -> nn.Module:
     return model.bert if isinstance(model, BertForPretraining) else model
 
 
+class WholeSoftmax(ElmoTask):
+    """The biLM's losses without storing a score for every token and piece."""
+
+    def losses(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        top, targets = model.states(batch["ids"])[-1], self.targets(batch["ids"])
+        states = top.forward[:, :-1], top.backward[:, 1:]
+        weight, bias = model.output.weight, model.output.bias
+        return {
+            name: linear_cross_entropy(h.flatten(0, 1), weight, t.flatten(), bias)
+            for name, h, t in zip(("forward", "backward"), states, targets)
+        }
+
+
 def task(arm: str, seed: int, dev: int):
     """The model with its objective, measured on so many rows."""
     model, v = build(arm, seed), corpus("en").tokenizer
     save = partial(save_checkpoint, model=model, config={"arm": arm, "seed": seed})
     given = model, rows("train"), rows("dev")[:dev], BATCH, save, seed, "book en"
     if arm == "ELMo":
-        return ElmoTask(*given)
+        return WholeSoftmax(*given)
     if arm == "GPT":
         return GPTTask(*given)
     if arm == "BERT":
@@ -147,7 +163,7 @@ def train(plan: Plan, arm: str, seed: int) -> dict:
         steps=plan.steps,
         lr=1.5e-3,
         schedule="cooldown",
-        warmup=100,
+        warmup=min(100, plan.steps // 2),
         cooldown=plan.steps // 6,
         floor=0.0,
         weight_decay=0.01,
@@ -239,7 +255,7 @@ def on_the_ladder(
     """Dev and test accuracy with each rate; sentences and run share the seed."""
     chosen, found = ladder_rows(plan.labels, seed), {}
     sentences = [ids("ours", "train")[i] for i in chosen.tolist()]
-    for lr in RATES["ours"]:
+    for lr in plan.rates:
         model = bare(build(arm, seed) if start else trained(plan, arm, seed))
         width = SIZES["d_model"] * (2 if arm == "ELMo" else 1)
         torch.manual_seed(seed)
@@ -325,26 +341,22 @@ def reader(plan: Plan, arm: str, seed: int) -> Reader:
     return Reader(model, spell, table(model), v.unk_id, *ends, in_parts)
 
 
-def probes(plan: Plan, arms: list[str], seeds: list[int], keep: Callable) -> None:
-    """Parts of speech, for the first seed alone, and senses."""
+def senses(plan: Plan, arm: str, pair: tuple[str, str], documents) -> dict:
+    """For each seed the probe's accuracies on each layer."""
+    known = {str(seed): reader(plan, arm, seed) for seed in SEEDS[: plan.seeds]}
+    found = sense_of(pair, documents, known)["accuracy"]
+    depth = len(found) // len(known)
+    return {s: [found[f"{s}, layer {k}"] for k in range(depth)] for s in known}
+
+
+def probes(plan: Plan, arms: list[str], keep: Callable) -> None:
+    """Parts of speech, for the first seed alone, and senses, for all seeds."""
     documents = held_out()
     for arm in arms:
-        if 0 in seeds:
-            keep("pos", arm, lambda arm=arm: pos_of(reader(plan, arm, 0)))
-        known = {f"{arm}, {seed}": reader(plan, arm, seed) for seed in seeds}
+        keep("pos", arm, lambda arm=arm: pos_of(reader(plan, arm, 0)))
         for pair in PAIRS[: plan.pairs]:
-            for name, one in known.items():
-                keep(
-                    "sense",
-                    f"{name}, {'|'.join(pair)}",
-                    lambda pair=pair, one=one: sense(pair, documents, one),
-                )
-
-
-def sense(pair: tuple[str, str], documents, one: Reader) -> list[list[float]]:
-    """The probe's accuracies on each layer."""
-    found = sense_of(pair, documents, {"": one})["accuracy"]
-    return [found[f", layer {k}"] for k in range(len(found))]
+            name = f"{arm}, {'|'.join(pair)}"
+            keep("sense", name, partial(senses, plan, arm, pair, documents))
 
 
 # --- all of it ----------------------------------------------------------
@@ -357,7 +369,8 @@ class Store:
     def __init__(self, path: Path, plan: Plan):
         self.path = path
         sizes = {k: x for k, x in plan._asdict().items() if k != "runs"}
-        sizes |= {"T": T, "batch": BATCH, "share": SHARE, "seeds": list(SEEDS)}
+        sizes |= {"T": T, "batch": BATCH, "share": SHARE}
+        sizes["seeds"] = list(SEEDS[: plan.seeds])
         self.fixed = {"command": COMMAND, "config": SIZES | sizes}
 
     def read(self) -> dict:
@@ -390,7 +403,10 @@ def main() -> None:
     plan, path = FULL, RESULT
     if args.smoke:
         here = Path(tempfile.mkdtemp())
-        plan, path = Plan(here, 3, 32, 40, 32, 1, 1), here / "smoke.json"
+        plan, path = (
+            Plan(here, 3, 32, 40, 32, 1, (3e-4,), 1, 1),
+            here / "smoke.json",
+        )
     keep = Store(path, plan).keep
     for seed in args.seeds:
         for arm in args.arms:
@@ -405,7 +421,7 @@ def main() -> None:
                 start = partial(on_the_ladder, *given, True)
                 keep("ladder", f"{arm}, start, {seed}", start)
     if "probes" in args.only:
-        probes(plan, args.arms, args.seeds, keep)
+        probes(plan, args.arms, keep)
 
 
 if __name__ == "__main__":
