@@ -164,7 +164,7 @@ def train(plan: Plan, arm: str, seed: int) -> dict:
         lr=1.5e-3,
         schedule="cooldown",
         warmup=min(100, plan.steps // 2),
-        cooldown=plan.steps // 6,
+        cooldown=max(1, plan.steps // 6),
         floor=0.0,
         weight_decay=0.01,
         beta2=0.98,
