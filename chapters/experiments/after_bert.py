@@ -1,23 +1,38 @@
-"""Chapter 13: ELMo, GPT, BERT and XLNet on the same rows of the same text, three
-seeds each; then the ladder, gaps and the probes.
+"""Chapter 13: ELMo, GPT, BERT and XLNet on the same rows of the same text, two
+seeds each; then gaps, the ladder and the probes.
 
 Command: python chapters/experiments/after_bert.py
-Budget: about two hours on one core; every finished part is kept, and a stopped
-pretraining goes on bit for bit. `--only pretrain|ladder|fill|probes` does a part.
+Budget: about 90 minutes of one core (pretraining a seed: ELMo 10, GPT 7, BERT 5,
+XLNet 8, apart 8). `--arms`, `--seeds` and `--only pretrain fill ladder probes` do
+a part, and two parts may run side by side, on two cores:
+
+    --arms ELMo BERT "XLNet, apart"      and      --arms GPT XLNet
+
+Every finished piece is kept, and a stopped pretraining goes on bit for bit.
+`--seeds 2` adds a third seed. `--smoke` does three steps of everything and stores
+nothing in the book.
 
 Writes chapters/results/after_bert.json; the models stay in the cache, runs/after
 NAME SEED. All start from word2vec vectors of the same pieces and, where they have
 a bias, from log frequencies; the networks are as wide and about as large; each
-reads the same number of tokens in the same order. "XLNet, apart" guesses its words
-without seeing the other ones guessed: what is left of BERT's two faults is then
-one. "start" is the control on the ladder: each network before pretraining.
+reads the same number of tokens in the same order. With fewer than three million
+tokens what fills gaps would hardly have left the plateau of word frequencies
+(bert_arms.py). "XLNet, apart" guesses its words without seeing the other ones
+guessed: what is left of BERT's two faults is then one. "start" is the control on
+the ladder: each network before pretraining.
 """
 
 import argparse
+import fcntl
 import json
+import tempfile
+import time
+from collections import Counter
 from collections.abc import Callable
 from functools import cache, partial
+from itertools import product
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -33,10 +48,11 @@ from plm.bert import BertConfig, BertForPretraining
 from plm.bert_data import corpus, piece_counts
 from plm.elmo import BiLM, BiLMConfig
 from plm.evaluate import accuracy, ladder_rows
-from plm.files import read_json, write_atomically
+from plm.files import cache_dir, read_json, write_atomically
 from plm.gpt import GPT, GPTConfig
+from plm.linear_loss import linear_cross_entropy
 from plm.masking import MaskingConfig
-from plm.pretrain import pretrain
+from plm.pretrain import Batch, pretrain
 from plm.pretrain_tasks import ElmoTask, GPTTask
 from plm.run_log import read_log
 from plm.run_settings import Settings
@@ -47,10 +63,28 @@ from plm.xlnet_tasks import GapTask, XLNetTask, pack
 RESULT = CHAPTERS / "results" / "after_bert.json"
 COMMAND = "python chapters/experiments/after_bert.py"
 ARMS = ("ELMo", "GPT", "BERT", "XLNet", "XLNet, apart")
-SEEDS, STEPS, T, BATCH, SHARE = range(3), 1000, 128, 16, 0.3
+PARTS = ("pretrain", "ladder", "fill", "probes")
+SEEDS, T, BATCH, SHARE = range(2), 64, 16, 0.3
 SIZES = {"d_model": 128, "n_heads": 4, "n_layers": 4, "dropout": 0.0, "norm": "pre"}
-N_DEV, N_FILL, LABELS = 256, 700, 500
+ELMO_HIDDEN = 176  # gives the biLM as many parameters as GPT has
+N_DEV = 256  # rows that pretraining is measured on; gaps are made in later ones
 Model = BiLM | GPT | BertForPretraining | XLNet
+
+
+class Plan(NamedTuple):
+    """How much of everything, and where the models are kept."""
+
+    runs: Path
+    steps: int
+    dev: int  # rows
+    fill: int  # rows
+    labels: int
+    passes: int  # over the labels
+    rates: tuple[float, ...]  # of fine-tuning; the best on dev counts
+    pairs: int  # of words with two senses
+
+
+FULL = Plan(RUNS, 3000, N_DEV, 1000, 500, PASSES[500], RATES["ours"], len(PAIRS))
 
 
 @cache
@@ -73,12 +107,13 @@ def build(arm: str, seed: int) -> Model:
     model: Model
     if arm == "ELMo":
         ends = {"start_id": v.cls_id, "end_id": v.sep_id}
-        model = BiLM(BiLMConfig(len(v), d, 2 * d, dropout=0.0, tied=True, **ends))
+        config = BiLMConfig(len(v), d, ELMO_HIDDEN, dropout=0.0, tied=True, **ends)
+        model = BiLM(config)
     elif arm == "GPT":
         model = GPT(GPTConfig(vocab_size=len(v), n_positions=T, **SIZES))
     elif arm == "BERT":
-        config = BertConfig(vocab_size=len(v), n_positions=T, **SIZES)
-        model = BertForPretraining(config)
+        sizes = BertConfig(vocab_size=len(v), n_positions=T, **SIZES)
+        model = BertForPretraining(sizes)
     else:
         model = XLNet(XLNetConfig(vocab_size=len(v), segments=False, **SIZES))
     found, _ = word_vectors("en", text, d)
@@ -99,13 +134,26 @@ def bare(model: Model) -> nn.Module:
     return model.bert if isinstance(model, BertForPretraining) else model
 
 
-def task(arm: str, seed: int):
-    """The model with its objective."""
+class WholeSoftmax(ElmoTask):
+    """The biLM's losses without storing a score for every token and piece."""
+
+    def losses(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        top, targets = model.states(batch["ids"])[-1], self.targets(batch["ids"])
+        states = top.forward[:, :-1], top.backward[:, 1:]
+        weight, bias = model.output.weight, model.output.bias
+        return {
+            name: linear_cross_entropy(h.flatten(0, 1), weight, t.flatten(), bias)
+            for name, h, t in zip(("forward", "backward"), states, targets)
+        }
+
+
+def task(arm: str, seed: int, dev: int):
+    """The model with its objective, measured on so many rows."""
     model, v = build(arm, seed), corpus("en").tokenizer
     save = partial(save_checkpoint, model=model, config={"arm": arm, "seed": seed})
-    given = model, rows("train"), rows("dev")[:N_DEV], BATCH, save, seed, "book en"
+    given = model, rows("train"), rows("dev")[:dev], BATCH, save, seed, "book en"
     if arm == "ELMo":
-        return ElmoTask(*given)
+        return WholeSoftmax(*given)
     if arm == "GPT":
         return GPTTask(*given)
     if arm == "BERT":
@@ -114,18 +162,18 @@ def task(arm: str, seed: int):
     return XLNetTask(*given, special_ids=v.special_ids, share=SHARE, joint=joint)
 
 
-def folder(arm: str, seed: int) -> Path:
-    return RUNS / f"after {arm} {seed}"
+def folder(plan: Plan, arm: str, seed: int) -> Path:
+    return plan.runs / f"after {arm} {seed}"
 
 
-def train(arm: str, seed: int) -> dict:
+def train(plan: Plan, arm: str, seed: int) -> dict:
     """Pretrain; the curve on held-out text and what it cost."""
     settings = Settings(
-        steps=STEPS,
+        steps=plan.steps,
         lr=1.5e-3,
         schedule="cooldown",
-        warmup=100,
-        cooldown=STEPS // 6,
+        warmup=min(100, plan.steps // 2),
+        cooldown=max(1, plan.steps // 6),
         floor=0.0,
         weight_decay=0.01,
         beta2=0.98,
@@ -134,21 +182,18 @@ def train(arm: str, seed: int) -> dict:
         seed=seed,
         cpu=True,
         log_every=50,
-        evaluate_every=STEPS // 5,
+        evaluate_every=max(1, plan.steps // 5),
         save_minutes=1.0,
     )
-    job = task(arm, seed)
-    if pretrain(job, folder(arm, seed), settings, print).step < STEPS:
+    job = task(arm, seed, plan.dev)
+    if pretrain(job, folder(plan, arm, seed), settings, print).step < plan.steps:
         raise SystemExit("stopped; the same command goes on")
     counts = job.counts(job.batch(0))
-    curve = read_log(folder(arm, seed) / "eval.csv")
+    guessed = sum(n for name, n in counts.items() if name != "tokens")
+    curve = read_log(folder(plan, arm, seed) / "eval.csv")
     return {
         "parameters": sum(p.numel() for p in job.model.parameters()),
-        "guesses per token": round(
-            sum(n for name, n in counts.items() if name != "tokens")
-            / counts["tokens"],
-            3,
-        ),
+        "guesses per token": round(guessed / counts["tokens"], 3),
         "cpu_minutes": round(curve[-1]["cpu_seconds"] / 60, 2),
         "curve": [
             {k: round(float(x), 4) for k, x in row.items() if "seconds" not in k}
@@ -157,11 +202,10 @@ def train(arm: str, seed: int) -> dict:
     }
 
 
-def trained(arm: str, seed: int) -> Model:
+def trained(plan: Plan, arm: str, seed: int) -> Model:
     model = build(arm, seed)
-    model.load_state_dict(
-        load_checkpoint(folder(arm, seed) / "model.safetensors")[0]
-    )
+    state, _ = load_checkpoint(folder(plan, arm, seed) / "model.safetensors")
+    model.load_state_dict(state)
     return model.eval()
 
 
@@ -169,7 +213,7 @@ def trained(arm: str, seed: int) -> Model:
 
 
 def elmo_layers(model: BiLM, batch: Tensor) -> list[Tensor]:
-    lengths = (batch != corpus("en").tokenizer.pad_id).sum(1)
+    lengths = (batch != corpus("en").tokenizer.pad_id).sum(1).clamp(min=1)
     return [torch.cat(pair, -1) for pair in model.states(batch, lengths)]
 
 
@@ -183,6 +227,15 @@ LAYERS: dict[type, Callable] = {BiLM: elmo_layers, GPT: gpt_layers}
 def layers_of(model: nn.Module) -> Callable:
     default = xlnet_layers if isinstance(model, XLNet) else bert_layers
     return LAYERS.get(type(model), default)
+
+
+def in_parts(model: nn.Module, batch: Tensor) -> list[Tensor]:
+    """For the probes: what stands behind [SEP] is padding, and a sentence longer
+    than the rows of pretraining is read in parts of that length."""
+    v = corpus("en").tokenizer
+    batch = batch.where((batch == v.sep_id).cumsum(1) <= 1, v.pad_id)
+    read = [layers_of(model)(model, part) for part in batch.split(T, 1)]
+    return [torch.cat(layer, 1) for layer in zip(*read)]
 
 
 # --- the ladder -------------------------------------------------------
@@ -205,17 +258,18 @@ class Classifier(nn.Module):
         return self.head(self.drop(mean_state(top, batch)))
 
 
-def on_the_ladder(arm: str, seed: int, start: bool) -> dict[str, list[float]]:
+def on_the_ladder(
+    plan: Plan, arm: str, seed: int, start: bool
+) -> dict[str, list[float]]:
     """Dev and test accuracy with each rate; sentences and run share the seed."""
-    chosen, found = ladder_rows(LABELS, seed), {}
+    chosen, found = ladder_rows(plan.labels, seed), {}
     sentences = [ids("ours", "train")[i] for i in chosen.tolist()]
-    for lr in RATES["ours"]:
-        model = bare(build(arm, seed) if start else trained(arm, seed))
+    for lr in plan.rates:
+        model = bare(build(arm, seed) if start else trained(plan, arm, seed))
         width = SIZES["d_model"] * (2 if arm == "ELMo" else 1)
         torch.manual_seed(seed)
         classifier = Classifier(model, width)
-        y = labels("train")[chosen]
-        fine_tune(classifier, sentences, y, lr, PASSES[LABELS])
+        fine_tune(classifier, sentences, labels("train")[chosen], lr, plan.passes)
         found[str(lr)] = [
             accuracy(guesses(classifier, ids("ours", part)), labels(part))
             for part in ("dev", "test")
@@ -250,13 +304,26 @@ def gap(model: Model, batch: Tensor, at: Tensor, n: int, joint: bool) -> Tensor:
 
 
 @torch.no_grad()
-def fill(arm: str, seed: int) -> dict[str, float]:
+def in_order(model: Model, batch: Tensor) -> float | None:
+    """Summed loss of the pieces read from left to right; BERT has none."""
+    if isinstance(model, BertForPretraining):
+        return None
+    if isinstance(model, XLNet):
+        order = torch.arange(T).expand_as(batch)
+        return -float(model.log_probs(batch, order, T - 1).sum())
+    logits = model(batch) if isinstance(model, GPT) else model(batch).forward
+    log_p = logits[:, :-1].log_softmax(-1)
+    return -float(log_p.gather(2, batch[:, 1:, None]).sum())
+
+
+@torch.no_grad()
+def fill(plan: Plan, arm: str, seed: int) -> dict[str, float]:
     """One gap and two neighbouring gaps in held-out rows, and reading in order."""
-    model, text = trained(arm, seed), rows("dev")[N_DEV:][:N_FILL]
+    model, text = trained(plan, arm, seed), rows("dev")[N_DEV:][: plan.fill]
     at = torch.randint(
         16, T - 16, (len(text),), generator=torch.Generator().manual_seed(0)
     )
-    sums = {"right": 0.0, "one gap": 0.0, "two gaps": 0.0, "in order": 0.0}
+    sums: dict[str, float] = Counter()
     for part, place in zip(text.split(50), at.split(50)):
         b = torch.arange(len(part))
         one = gap(model, part, place, 1, joint=True)[:, 0]
@@ -267,66 +334,98 @@ def fill(arm: str, seed: int) -> dict[str, float]:
             both = gap(model, part, place, 2, joint=arm == "XLNet")
             for k in range(2):
                 sums["two gaps"] -= float(both[b, k, part[b, place + k]].sum())
-        if arm == "GPT":
-            log_p = model(part)[:, :-1].log_softmax(-1)
-            sums["in order"] -= float(log_p.gather(2, part[:, 1:, None]).sum())
-        elif arm == "XLNet":
-            order = torch.arange(T).expand_as(part)
-            sums["in order"] -= float(model.log_probs(part, order, T - 1).sum())
-    means = {k: x / len(text) for k, x in sums.items()}
-    means["in order"] /= T - 1
-    return {k: round(x, 4) for k, x in means.items() if x or k == "right"}
+        if (loss := in_order(model, part)) is not None:
+            sums["in order"] += loss / (T - 1)
+    return {k: round(x / len(text), 4) for k, x in sums.items()}
 
 
 # --- probes -----------------------------------------------------------
 
 
-def readers() -> dict[str, Reader]:
-    """All models in the form of bert_probe.py."""
-    v, found = corpus("en").tokenizer, {}
+def reader(plan: Plan, arm: str, seed: int) -> Reader:
+    """A model in the form of bert_probe.py."""
+    v, model = corpus("en").tokenizer, bare(trained(plan, arm, seed))
     spell = lambda w: [v.ids[p.text] for p in v.tokenise(w)]  # noqa: E731
-    for arm in ARMS:
-        for seed in SEEDS:
-            model = bare(trained(arm, seed))
-            ends = [v.cls_id], [v.sep_id]
-            found[f"{arm}, {seed}"] = Reader(
-                model, spell, table(model), v.unk_id, *ends, layers_of(model)
-            )
-    return found
+    ends = [v.cls_id], [v.sep_id]
+    return Reader(model, spell, table(model), v.unk_id, *ends, in_parts)
+
+
+def sense(pair: tuple[str, str], documents, one: Reader) -> list[list[float]]:
+    """The probe's accuracies on each layer."""
+    found = sense_of(pair, documents, {"": one})["accuracy"]
+    return [found[f", layer {k}"] for k in range(len(found))]
+
+
+def probes(plan: Plan, arms: list[str], seeds: list[int], keep: Callable) -> None:
+    """Parts of speech, for the first seed alone, and senses."""
+    documents = held_out()
+    for arm, seed in product(arms, seeds):
+        one = reader(plan, arm, seed)
+        if seed == 0:
+            keep("pos", arm, partial(pos_of, one))
+        for pair in PAIRS[: plan.pairs]:
+            name = f"{arm}, {seed}, {'|'.join(pair)}"
+            keep("sense", name, partial(sense, pair, documents, one))
+
+
+# --- all of it ----------------------------------------------------------
+
+
+class Store:
+    """Finished parts by name, in a file that is whole at any time. What another
+    process has added meanwhile stays."""
+
+    def __init__(self, path: Path, plan: Plan):
+        self.path = path
+        sizes = {k: x for k, x in plan._asdict().items() if k != "runs"}
+        sizes |= {"T": T, "batch": BATCH, "share": SHARE}
+        self.fixed = {"command": COMMAND, "config": SIZES | sizes}
+
+    def read(self) -> dict:
+        stored = read_json(self.path) if self.path.exists() else {}
+        return {**stored, **self.fixed}
+
+    def keep(self, part: str, name: str, make: Callable[[], object]) -> None:
+        if name in self.read().get(part, {}):
+            return
+        started, found = time.process_time(), make()
+        seconds = time.process_time() - started
+        print(f"{part} {name} {seconds:.0f} s {str(found)[:300]}", flush=True)
+        with open(cache_dir() / f"{self.path.name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            stored = self.read()
+            stored.setdefault(part, {})[name] = found
+            write_atomically(self.path, json.dumps(stored, indent=1) + "\n")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parts = "pretrain", "ladder", "fill", "probes"
-    parser.add_argument("--only", choices=parts)
-    only = parser.parse_args().only
+    parser.add_argument("--only", choices=PARTS, nargs="+", default=PARTS)
+    parser.add_argument("--arms", choices=ARMS, nargs="+", default=ARMS)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[*SEEDS])
+    parser.add_argument("--smoke", action="store_true")
+    args = parser.parse_args()
     torch.set_num_threads(1)
-    stored = read_json(RESULT) if RESULT.exists() else {"command": COMMAND}
-    stored["config"] = {**SIZES, "steps": STEPS, "T": T, "batch": BATCH}
-    stored["config"] |= {"share": SHARE, "labels": LABELS, "seeds": list(SEEDS)}
-
-    def keep(part: str, name: str, make: Callable[[], object]) -> None:
-        if name not in stored.setdefault(part, {}):
-            stored[part][name] = make()
-            write_atomically(RESULT, json.dumps(stored, indent=1) + "\n")
-            print(part, name, stored[part][name], flush=True)
-
-    jobs = [(arm, seed) for seed in SEEDS for arm in ARMS]
-    for arm, seed in jobs if only in (None, "pretrain") else ():
-        keep("pretrain", f"{arm}, {seed}", partial(train, arm, seed))
-    for arm, seed in jobs if only in (None, "ladder") else ():
-        keep("ladder", f"{arm}, {seed}", partial(on_the_ladder, arm, seed, False))
-        if arm != "XLNet, apart":
-            name = f"{arm}, start, {seed}"
-            keep("ladder", name, partial(on_the_ladder, arm, seed, True))
-    for arm, seed in jobs if only in (None, "fill") else ():
-        keep("fill", f"{arm}, {seed}", partial(fill, arm, seed))
-    if only in (None, "probes"):
-        known, documents = readers(), held_out()
-        for name, reader in known.items():
-            keep("pos", name, partial(pos_of, reader))
-        for pair in PAIRS:
-            keep("sense", "|".join(pair), partial(sense_of, pair, documents, known))
+    plan, path = FULL, RESULT
+    if args.smoke:
+        here = Path(tempfile.mkdtemp())
+        plan = Plan(here, 3, 32, 40, 32, 1, (3e-4,), 1)
+        path = here / "smoke.json"
+    keep = Store(path, plan).keep
+    for seed in args.seeds:
+        for arm in args.arms:
+            name, given = f"{arm}, {seed}", (plan, arm, seed)
+            if "pretrain" in args.only:
+                keep("pretrain", name, partial(train, *given))
+            if "fill" in args.only:
+                keep("fill", name, partial(fill, *given))
+            if "ladder" in args.only:
+                keep("ladder", name, partial(on_the_ladder, *given, False))
+            if "ladder" in args.only and arm != "XLNet, apart":
+                start = partial(on_the_ladder, *given, True)
+                keep("ladder", f"{arm}, start, {seed}", start)
+    if "probes" in args.only:
+        probes(plan, args.arms, args.seeds, keep)
 
 
 if __name__ == "__main__":
