@@ -49,7 +49,12 @@ FAKES = [
         {"q2": 0, **NOT_REACHED},
         "Takes both readers' outputs at the place itself. They have read the word: the gap is none.",
         answers=UNANSWERED,
-        edits={"q2": ("left[:, 1:], right[:, :-1] = there[:, :-1], back[:, 1:]", "left[:], right[:] = there, back")},
+        edits={
+            "q2": (
+                "left[:, 1:], right[:, :-1] = there[:, :-1], back[:, 1:]",
+                "left[:], right[:] = there, back",
+            )
+        },
     ),
     Fake(
         "looks-behind-the-end",
@@ -63,7 +68,12 @@ FAKES = [
         {"q3": 0, **NOT_REACHED},
         "Multiplies the two readers and does not divide by P(w): *the* and *a* are everybody's best substitutes.",
         answers=UNANSWERED,
-        edits={"q3": ("scores = scores - np.log((counts + 1) / (counts + 1).sum())", "scores = scores + 0.0")},
+        edits={
+            "q3": (
+                "scores = scores - np.log((counts + 1) / (counts + 1).sum())",
+                "scores = scores + 0.0",
+            )
+        },
     ),
     Fake(
         "bans-too-late",
@@ -116,14 +126,24 @@ FAKES = [
         "Merges by the nearest two members (single linkage): two heaps come out right, and anything between "
         "them makes a chain.",
         answers=UNANSWERED,
-        edits={"q5": ("(a * mean[i] + b * mean[j]) / (a + b)", "np.minimum(mean[i], mean[j])")},
+        edits={
+            "q5": (
+                "(a * mean[i] + b * mean[j]) / (a + b)",
+                "np.minimum(mean[i], mean[j])",
+            )
+        },
     ),
     Fake(
         "mean-of-means",
         {"q5": 9, **NOT_REACHED},
         "Takes the mean of the two groups' means, as if they were of one size.",
         answers=UNANSWERED,
-        edits={"q5": ("(a * mean[i] + b * mean[j]) / (a + b)", "(mean[i] + mean[j]) / 2")},
+        edits={
+            "q5": (
+                "(a * mean[i] + b * mean[j]) / (a + b)",
+                "(mean[i] + mean[j]) / 2",
+            )
+        },
     ),
     Fake(
         "one-sense-for-all",
