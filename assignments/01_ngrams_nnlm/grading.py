@@ -27,7 +27,7 @@ q6 = Question(
     "Does it know more than the table?",
     "train",
     needs=("q4", "q5"),
-    cpu=70,
+    cpu=40,
     memory=2 << 30,
     without=WITHOUT,
 )

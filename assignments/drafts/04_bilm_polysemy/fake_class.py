@@ -36,7 +36,9 @@ FAKES = [
         edits={
             "q1": (
                 "c = np.where(valid[:, t], sigmoid(f) * c + sigmoid(i) * np.tanh(g), 0)\n"
-                '            h = np.where(valid[:, t], (sigmoid(o) * np.tanh(c)) @ layer["proj"].T, 0)\n'
+                "            h = np.where(\n"
+                '                valid[:, t], (sigmoid(o) * np.tanh(c)) @ layer["proj"].T, 0\n'
+                "            )\n"
                 "            y[:, t] = h",
                 "c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)\n"
                 '            h = (sigmoid(o) * np.tanh(c)) @ layer["proj"].T\n'
