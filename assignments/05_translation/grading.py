@@ -37,7 +37,7 @@ q6 = Question(
     "102 kilometra",
     "train",
     needs=("q1", "q2", "q4"),
-    cpu=70,
+    cpu=40,
     without=ALONE,
     tensors=True,
 )

@@ -24,7 +24,7 @@ q6 = Question(
     "One word, two lives",
     "induce_all",
     needs=("q3", "q4", "q5"),
-    cpu=60,
+    cpu=40,
     memory=2 << 30,
     without=NUMPY_ONLY,
 )
