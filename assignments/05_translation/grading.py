@@ -398,7 +398,7 @@ def baited(rng, ref):
 
 
 LOOK, FEED = ("norm", "q", "k", "v", "o"), ("norm", "wide", "narrow")
-LEVELS = {0.4: 5, 0.7: 9, 0.9: 14}
+LEVELS = {0.4: 5, 0.6: 9, 0.8: 14}
 
 
 def layers_of(w, stack):
@@ -523,7 +523,7 @@ def phrases_right(got, one):
 
 @q6.part(
     14,
-    "phrases exactly right: 40 % give 5 points, 70 % give 9, 90 % give 14",
+    "phrases exactly right: 40 % give 5 points, 60 % give 9, 80 % give 14",
     "The decoder reads START and the translation without its last word, and has to say the translation. "
     "Is the loss on fifty pairs nearly nothing? Then steps, rate, warm-up.",
     judge=phrases_right,
