@@ -266,7 +266,14 @@ def few(rng, ref):
     ]
 
 
-LEVELS = {0.6: 5, 0.66: 10, 0.72: 14}
+LEVELS = {0.6: 5, 0.65: 10, 0.7: 14}
+# None of them is in the notebook: who knows the two words needs no senses.
+HIDDEN = (
+    "mother brother daughter son hero comedy drama camera world country town voice "
+)
+HIDDEN += (
+    "script police killer television series fight king job husband body blood face"
+)
 
 
 def senses_right(got, one):
@@ -295,7 +302,7 @@ def senses_right(got, one):
 
 @q6.part(
     14,
-    "gaps in the right sense: 60 % give 5 points, 66 % give 10, 72 % give 14",
+    "gaps in the right sense: 60 % give 5 points, 65 % give 10, 70 % give 14",
     "How large are your groups? One strange gap against all others is a split, too. What do many gaps of "
     "one sense have in common?",
     judge=senses_right,
@@ -303,8 +310,9 @@ def senses_right(got, one):
 )
 def senses(rng, ref):
     gaps, labels = [], []
+    ref.collect(HIDDEN.split())
     for _ in range(16):
-        words = rng.choice(ref.WORDS.split(), 2, replace=False)
+        words = rng.choice(HIDDEN.split(), 2, replace=False)
         _, left, right, which = ref.occurrences(words, 30, rng)
         gaps.append([left, right])
         labels.append(which)
