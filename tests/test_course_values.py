@@ -6,6 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from course.questions import Case
+from course.submission import pack_cases, unpack_cases
 from course.values import NotPlainError, decode, encode
 
 LEAVES = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text()
@@ -37,6 +39,14 @@ def test_tensors_come_back_as_tensors_or_as_arrays():
     np.testing.assert_array_equal(arrays["weight"], layer.weight.detach().numpy())
     assert torch.equal(tensors["weight"], layer.weight)
     assert arrays["half"].dtype == np.float32
+
+
+def test_inputs_stay_tensors_and_what_judges_compare_is_arrays():
+    drawn = {"q1": [[Case({"x": torch.ones(2), "y": np.ones(2)}, torch.zeros(1), [torch.ones(3)])]]}
+    for tensors, kind in ((False, np.ndarray), (True, torch.Tensor)):
+        (((one,),),) = unpack_cases(pack_cases(drawn), tensors).values()
+        assert type(one.inputs["x"]) is kind
+        assert {type(v) for v in (one.inputs["y"], one.secret, *one.want)} == {np.ndarray}
 
 
 def test_nan_and_numpy_numbers():

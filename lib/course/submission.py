@@ -40,8 +40,14 @@ def pack_cases(cases: dict[str, list[list[Case]]]) -> bytes:
 
 
 def unpack_cases(data: bytes, tensors: bool = False) -> dict[str, list[list[Case]]]:
-    """The drawn cases again."""
-    return {q: [[Case(**one) for one in part] for part in parts] for q, parts in decode(data, tensors).items()}
+    """The drawn cases again. tensors: inputs that were tensors are tensors; what judges compare is arrays in any case."""
+    plain = decode(data)
+    cases = {q: [[Case(**one) for one in part] for part in parts] for q, parts in plain.items()}
+    for q, parts in decode(data, tensors=True).items() if tensors else ():
+        for drawn, given in zip(cases[q], parts):
+            for one, other in zip(drawn, given):
+                one.inputs = other["inputs"]
+    return cases
 
 
 def key_of(assignment: Assignment, folder: Path, seed: str) -> str:

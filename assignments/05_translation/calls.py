@@ -36,7 +36,9 @@ def some_attention(q, k, v, allowed, places_q, places_k):
     shared = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(shared, 1), v.repeat_interleave(shared, 1)
     far = (places_q[:, None] - places_k).abs()
-    scores = (q @ k.transpose(-2, -1) / 4 - 0.3 * far).masked_fill(~allowed[:, None], -torch.inf)
+    scores = (q @ k.transpose(-2, -1) / 4 - 0.3 * far).masked_fill(
+        ~allowed[:, None], -torch.inf
+    )
     return scores.softmax(-1) @ v
 
 

@@ -27,7 +27,12 @@ FAKES = [
         "Computes angles in float32. Near the start nobody notices; around place 1,000,000 the angle is "
         "wrong by several hundredths.",
         answers=UNANSWERED,
-        edits={"q1": ("places[..., None].double() * speed", "places[..., None].float() * speed.float()")},
+        edits={
+            "q1": (
+                "places[..., None].double() * speed",
+                "places[..., None].float() * speed.float()",
+            )
+        },
     ),
     Fake(
         "turns-values-too",
@@ -71,7 +76,12 @@ FAKES = [
         {"q3": 5, **NO_TRAINING},
         "Turns the query by +n: it looks n places ahead. (At n = 0 nothing is wrong.)",
         answers=UNANSWERED,
-        edits={"q3": ("turn(key, torch.tensor(-n)), key", "turn(key, torch.tensor(n)), key")},
+        edits={
+            "q3": (
+                "turn(key, torch.tensor(-n)), key",
+                "turn(key, torch.tensor(n)), key",
+            )
+        },
     ),
     Fake(
         "content-in-the-fast-hand",
@@ -85,7 +95,12 @@ FAKES = [
         {"q4": 14, **NO_TRAINING},
         "Hides the source's padding in the encoder and forgets it in cross-attention.",
         answers=UNANSWERED,
-        edits={"q4": ('f"decoder.{n}.cross", real, memory)', 'f"decoder.{n}.cross", torch.ones_like(real), memory)')},
+        edits={
+            "q4": (
+                'f"decoder.{n}.cross", real, memory)',
+                'f"decoder.{n}.cross", torch.ones_like(real), memory)',
+            )
+        },
     ),
     Fake(
         "one-layer-for-all",
@@ -111,6 +126,11 @@ FAKES = [
         {"q6": 0},
         "Hands the decoder the translation itself, not shifted by one: the loss falls to nothing, for the "
         "answer stands in the input, and nothing is translated.",
-        edits={"q6": ("t_in = torch.cat([torch.full((B, 1), START), t[:, :-1]], 1)", "t_in = t")},
+        edits={
+            "q6": (
+                "t_in = torch.cat([torch.full((B, 1), START), t[:, :-1]], 1)",
+                "t_in = t",
+            )
+        },
     ),
 ]

@@ -24,14 +24,24 @@ FAKES = [
         {"q1": 8, **NO_TRAINING},
         "Shortens a context at its end. The word nearest to the gap is the last to go; with one word of context nobody notices.",
         answers=UNANSWERED,
-        edits={"q1": ("tuple(context[len(context) - length :])", "tuple(context[:length])")},
+        edits={
+            "q1": (
+                "tuple(context[len(context) - length :])",
+                "tuple(context[:length])",
+            )
+        },
     ),
     Fake(
         "a-share-for-the-start",
         {"q1": 0, **NO_TRAINING},
         "Shares the blind guess among all V ids. <s> is never what comes next, so a little probability is lost at every step.",
         answers=UNANSWERED,
-        edits={"q1": ("p = np.full(V, 1 / (V - 1))\n    p[START] = 0", "p = np.full(V, 1 / V)")},
+        edits={
+            "q1": (
+                "p = np.full(V, 1 / (V - 1))\n    p[START] = 0",
+                "p = np.full(V, 1 / V)",
+            )
+        },
     ),
     Fake(
         "as-many-kinds-as-before",
@@ -96,7 +106,12 @@ FAKES = [
         {"q4": 0, **NO_TRAINING},
         "Multiplies row vectors with A where the equation has A times a column. The shapes fit, since A is square.",
         answers=UNANSWERED,
-        edits={"q4": ('np.einsum("bnd,ned->be", Q[contexts], A)', 'np.einsum("bnd,nde->be", Q[contexts], A)')},
+        edits={
+            "q4": (
+                "sum(Q[column] @ a.T for",
+                "sum(Q[column] @ a for",
+            )
+        },
     ),
     Fake(
         "one-road",
@@ -110,7 +125,9 @@ FAKES = [
         {"q5": 12, **NO_TRAINING},
         "Adds with dQ[ids] += …, which keeps one of several additions to the same row.",
         answers=UNANSWERED,
-        edits={"q5": ("np.add.at(dQ, contexts, ", "dQ[contexts] += (")},
+        edits={
+            "q5": ("np.add.at(dQ, contexts.T, dr @ A)", "dQ[contexts.T] += dr @ A")
+        },
     ),
     Fake(
         "climbs",

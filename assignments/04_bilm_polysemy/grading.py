@@ -5,19 +5,26 @@ import numpy as np
 from course.questions import Question, Written, case
 
 TITLE = "What could stand here?"
-NUMPY_ONLY = ("torch", "scipy", "sklearn", "plm")  # readers and groups are to be written
+NUMPY_ONLY = (
+    "torch",
+    "scipy",
+    "sklearn",
+    "plm",
+)  # readers and groups are to be written
 
 q1 = Question("q1", "A reader", "read", cpu=5, without=NUMPY_ONLY)
 q2 = Question("q2", "A gap", "gaps", cpu=5, without=NUMPY_ONLY)
 q3 = Question("q3", "Substitutes", "substitutes", cpu=5, without=NUMPY_ONLY)
-q4 = Question("q4", "How different are two lists?", "divergences", cpu=20, without=NUMPY_ONLY)
+q4 = Question(
+    "q4", "How different are two lists?", "divergences", cpu=20, without=NUMPY_ONLY
+)
 q5 = Question("q5", "Groups", "groups", cpu=8, without=NUMPY_ONLY)
 q6 = Question(
     "q6",
     "One word, two lives",
     "induce_all",
     needs=("q3", "q4", "q5"),
-    cpu=60,
+    cpu=40,
     memory=2 << 30,
     without=NUMPY_ONLY,
 )
@@ -47,14 +54,22 @@ WRITTEN = [
 def stack(rng, n_layers, d, H):
     """Random layers of a reader."""
     shapes = {"x": (4 * H, d), "h": (4 * H, d), "b": (4 * H,), "proj": (d, H)}
-    return [{key: rng.normal(size=shape) for key, shape in shapes.items()} for _ in range(n_layers)]
+    return [
+        {key: rng.normal(size=shape) for key, shape in shapes.items()}
+        for _ in range(n_layers)
+    ]
 
 
 def sentences(rng, n_layers, lengths, backwards=False):
     """Arguments of `read`."""
     d, H = (int(n) for n in rng.integers(2, 7, size=2))
     x = rng.normal(size=(len(lengths), max(lengths), d))
-    return case(x=x, lengths=np.array(lengths), layers=stack(rng, n_layers, d, H), backwards=backwards)
+    return case(
+        x=x,
+        lengths=np.array(lengths),
+        layers=stack(rng, n_layers, d, H),
+        backwards=backwards,
+    )
 
 
 @q1.part(
@@ -86,7 +101,11 @@ def backwards(rng, ref):
     return [sentences(rng, 2, [6, 1, 4, 3], backwards=True) for _ in range(3)]
 
 
-@q1.part(3, "NaN in the padding", "Zero times NaN is NaN: choose with np.where, do not multiply with a mask.")
+@q1.part(
+    3,
+    "NaN in the padding",
+    "Zero times NaN is NaN: choose with np.where, do not multiply with a mask.",
+)
 def spoilt(rng, ref):
     drawn = []
     for way in (False, True):
@@ -99,7 +118,11 @@ def spoilt(rng, ref):
 def both(rng, lengths):
     """Arguments of `gaps`."""
     shape = (len(lengths), max(lengths), 4)
-    return case(there=rng.normal(size=shape), back=rng.normal(size=shape), lengths=np.array(lengths))
+    return case(
+        there=rng.normal(size=shape),
+        back=rng.normal(size=shape),
+        lengths=np.array(lengths),
+    )
 
 
 @q2.part(
@@ -143,7 +166,11 @@ def together(rng, ref):
     return [gap_states(rng) for _ in range(3)]
 
 
-@q3.part(4, "banned words", "Minus infinity before the last normalisation, so that the others share what is theirs.")
+@q3.part(
+    4,
+    "banned words",
+    "Minus infinity before the last normalisation, so that the others share what is theirs.",
+)
 def banned(rng, ref):
     return [gap_states(rng, banned=rng.permutation(12)[:3]) for _ in range(2)]
 
@@ -175,7 +202,11 @@ def possible(rng, ref):
     return [lists(rng, 6, 20), lists(rng, 3, 50)]
 
 
-@q4.part(4, "impossible words", "Where p is 0 its part is 0, whatever the logarithm says.")
+@q4.part(
+    4,
+    "impossible words",
+    "Where p is 0 its part is 0, whatever the logarithm says.",
+)
 def impossible(rng, ref):
     return [lists(rng, 6, 20, zeros=0.5), lists(rng, 5, 4, zeros=0.9)]
 
@@ -196,11 +227,17 @@ def things(rng, N, n, dims=2):
     return case(distances=np.sqrt(((x[:, None] - x) ** 2).sum(-1)), n=n)
 
 
-@q5.part(6, "two heaps", "The nearest two groups merge, again and again. A thing's distance to itself is none.")
+@q5.part(
+    6,
+    "two heaps",
+    "The nearest two groups merge, again and again. A thing's distance to itself is none.",
+)
 def heaps(rng, ref):
     drawn = []
     for _ in range(3):
-        x = np.concatenate([rng.normal(size=(5, 2)), 30 + rng.normal(size=(4, 2))])[rng.permutation(9)]
+        x = np.concatenate([rng.normal(size=(5, 2)), 30 + rng.normal(size=(4, 2))])[
+            rng.permutation(9)
+        ]
         drawn.append(case(distances=np.sqrt(((x[:, None] - x) ** 2).sum(-1)), n=2))
     return drawn
 
@@ -215,12 +252,28 @@ def means(rng, ref):
     return [things(rng, 40, n) for n in (2, 3, 5, 8, 12, 2, 3, 5)]
 
 
-@q5.part(3, "few things", "With no more things than groups nothing is merged: 0, 1, 2 and so on.")
+@q5.part(
+    3,
+    "few things",
+    "With no more things than groups nothing is merged: 0, 1, 2 and so on.",
+)
 def few(rng, ref):
-    return [things(rng, 4, 4), things(rng, 3, 7), things(rng, 1, 2), things(rng, 6, 1)]
+    return [
+        things(rng, 4, 4),
+        things(rng, 3, 7),
+        things(rng, 1, 2),
+        things(rng, 6, 1),
+    ]
 
 
-LEVELS = {0.6: 5, 0.66: 10, 0.72: 14}
+LEVELS = {0.6: 5, 0.65: 10, 0.7: 14}
+# None of them is in the notebook: who knows the two words needs no senses.
+HIDDEN = (
+    "mother brother daughter son hero comedy drama camera world country town voice "
+)
+HIDDEN += (
+    "script police killer television series fight king job husband body blood face"
+)
 
 
 def senses_right(got, one):
@@ -234,12 +287,22 @@ def senses_right(got, one):
             return "not a 0 or 1 for each gap"
         same = (found == labels).mean()
         shares.append(max(same, 1 - same))
-    return max([points for level, points in LEVELS.items() if np.mean(shares) >= level], default=0) / 14
+    return (
+        max(
+            [
+                points
+                for level, points in LEVELS.items()
+                if np.mean(shares) >= level
+            ],
+            default=0,
+        )
+        / 14
+    )
 
 
 @q6.part(
     14,
-    "gaps in the right sense: 60 % give 5 points, 66 % give 10, 72 % give 14",
+    "gaps in the right sense: 60 % give 5 points, 65 % give 10, 70 % give 14",
     "How large are your groups? One strange gap against all others is a split, too. What do many gaps of "
     "one sense have in common?",
     judge=senses_right,
@@ -247,10 +310,16 @@ def senses_right(got, one):
 )
 def senses(rng, ref):
     gaps, labels = [], []
+    ref.collect(HIDDEN.split())
     for _ in range(16):
-        words = rng.choice(ref.WORDS.split(), 2, replace=False)
+        words = rng.choice(HIDDEN.split(), 2, replace=False)
         _, left, right, which = ref.occurrences(words, 30, rng)
         gaps.append([left, right])
         labels.append(which)
-    model = {"table": ref.TABLE, "bias": ref.BIAS, "counts": ref.COUNTS, "banned": ref.BANNED}
+    model = {
+        "table": ref.TABLE,
+        "bias": ref.BIAS,
+        "counts": ref.COUNTS,
+        "banned": ref.BANNED,
+    }
     return [case(secret=labels, gaps=gaps, **model)]

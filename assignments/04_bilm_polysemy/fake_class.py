@@ -36,7 +36,9 @@ FAKES = [
         edits={
             "q1": (
                 "c = np.where(valid[:, t], sigmoid(f) * c + sigmoid(i) * np.tanh(g), 0)\n"
-                '            h = np.where(valid[:, t], (sigmoid(o) * np.tanh(c)) @ layer["proj"].T, 0)\n'
+                "            h = np.where(\n"
+                '                valid[:, t], (sigmoid(o) * np.tanh(c)) @ layer["proj"].T, 0\n'
+                "            )\n"
                 "            y[:, t] = h",
                 "c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)\n"
                 '            h = (sigmoid(o) * np.tanh(c)) @ layer["proj"].T\n'
@@ -49,7 +51,12 @@ FAKES = [
         {"q2": 0, **NOT_REACHED},
         "Takes both readers' outputs at the place itself. They have read the word: the gap is none.",
         answers=UNANSWERED,
-        edits={"q2": ("left[:, 1:], right[:, :-1] = there[:, :-1], back[:, 1:]", "left[:], right[:] = there, back")},
+        edits={
+            "q2": (
+                "left[:, 1:], right[:, :-1] = there[:, :-1], back[:, 1:]",
+                "left[:], right[:] = there, back",
+            )
+        },
     ),
     Fake(
         "looks-behind-the-end",
@@ -63,7 +70,12 @@ FAKES = [
         {"q3": 0, **NOT_REACHED},
         "Multiplies the two readers and does not divide by P(w): *the* and *a* are everybody's best substitutes.",
         answers=UNANSWERED,
-        edits={"q3": ("scores = scores - np.log((counts + 1) / (counts + 1).sum())", "scores = scores + 0.0")},
+        edits={
+            "q3": (
+                "scores = scores - np.log((counts + 1) / (counts + 1).sum())",
+                "scores = scores + 0.0",
+            )
+        },
     ),
     Fake(
         "bans-too-late",
@@ -116,14 +128,24 @@ FAKES = [
         "Merges by the nearest two members (single linkage): two heaps come out right, and anything between "
         "them makes a chain.",
         answers=UNANSWERED,
-        edits={"q5": ("(a * mean[i] + b * mean[j]) / (a + b)", "np.minimum(mean[i], mean[j])")},
+        edits={
+            "q5": (
+                "(a * mean[i] + b * mean[j]) / (a + b)",
+                "np.minimum(mean[i], mean[j])",
+            )
+        },
     ),
     Fake(
         "mean-of-means",
         {"q5": 9, **NOT_REACHED},
         "Takes the mean of the two groups' means, as if they were of one size.",
         answers=UNANSWERED,
-        edits={"q5": ("(a * mean[i] + b * mean[j]) / (a + b)", "(mean[i] + mean[j]) / 2")},
+        edits={
+            "q5": (
+                "(a * mean[i] + b * mean[j]) / (a + b)",
+                "(mean[i] + mean[j]) / 2",
+            )
+        },
     ),
     Fake(
         "one-sense-for-all",
