@@ -3,7 +3,7 @@
 import matplotlib.pyplot as plt
 import pytest
 
-from plm.learning_curves import draw, gain, measured, scores, table
+from plm.learning_curves import draw, gain, measured, scores, table, ways
 
 
 def runs():
@@ -41,6 +41,23 @@ def test_a_part_is_measured_when_all_ways_are():
 
 def test_gains_pair_the_seeds():
     assert gain(runs(), "zh-names", "f1", 1000) == [pytest.approx(0.1)] * 2
+
+
+def test_the_control_stands_beside_the_ways_where_it_was_run():
+    more = runs() | {
+        name.replace("scratch", "vectors only"): {"test": {"f1": run["test"]["f1"] + 0.05}}
+        for name, run in runs().items()
+        if "scratch" in name
+    }
+    assert ways(more, "zh-names")[-1] == "vectors only"
+    assert len(ways(more, "zh-names")) == 4
+    assert len(ways(runs(), "zh-names")) == 3
+    assert table(more, "zh-names", "f1").split("\n")[-1].split()[:2] == ["vectors", "only"]
+    assert gain(more, "zh-names", "f1", 1000, over="vectors only") == [pytest.approx(0.05)] * 2
+    ax = plt.subplots()[1]
+    draw(ax, more, "zh-names", "f1")
+    assert ax.get_legend_handles_labels()[1][-1] == "vectors only"
+    plt.close()
 
 
 def test_a_curve_for_each_way():
