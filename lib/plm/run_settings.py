@@ -18,9 +18,7 @@ class Settings:
 
     steps: int  # updates in all
     lr: float = 1e-3  # the highest learning rate
-    schedule: str = (
-        "cosine"  # how lr falls: cosine or linear to the end, cooldown over the last updates, constant never
-    )
+    schedule: str = "cosine"  # lr falls: cosine or linear to the end, cooldown over the last updates, constant never
     warmup: int = 0  # updates over which the rate rises
     cooldown: int = 0  # updates over which it falls at the end, for the shape "cooldown"
     floor: float = 0.1  # the last rate, as a share of the highest
