@@ -1,0 +1,145 @@
+"""Typical wrong answers of assignment 8, and the marks that the rubric gives them; and the reference on the other tasks."""
+
+from course.fakes import Fake
+
+# Training takes a while, so only those who are here for questions 1 and 2 answer them.
+NO_TRAINING = {"q1": 0, "q2": 0}
+UNANSWERED = {"q1": "", "q2": ""}
+
+
+def chooses(task: str) -> Fake:
+    """The reference with another task: not wrong."""
+    return Fake(
+        f"chooses-{task}",
+        {"q2": 0, "q3": 0, "q4": 0, "q5": 0},
+        f"Not wrong: the reader of the reference, on the task {task}.",
+        answers={"q2": "", "q3": "", "q4": "", "q5": ""},
+        edits={"q1": ('TASK = "film"', f'TASK = "{task}"')},
+    )
+
+
+FAKES = [
+    chooses("reviews"),
+    chooses("order"),
+    chooses("names"),
+    Fake(
+        "always-the-same",
+        {"q1": 0, "q2": 10},
+        "Gives all texts the same scores. That such a control knows nothing is true, and no merit; half of the reviews are right by chance.",
+        edits={
+            "q1": (
+                "    torch.manual_seed(seed)\n",
+                "    return np.zeros((len(test), 2))\n",
+            )
+        },
+    ),
+    Fake(
+        "control-with-positions",
+        {"q2": 10},
+        "Draws the word vectors of the control anew and keeps the layers: what was learnt there is in the control, too.",
+        edits={
+            "q1": (
+                'encoder = downstream.start(bert, way)\n    if start == "vectors":\n',
+                "encoder = downstream.start(bert, way)\n"
+                '    if start == "scratch":\n'
+                '        encoder = downstream.start(bert, "fine-tuned")\n'
+                "        torch.nn.init.normal_(encoder.embedding.words.weight, std=0.02)\n"
+                '    if start == "vectors":\n',
+            )
+        },
+    ),
+    Fake(
+        "trains-what-it-was-given",
+        {"q2": 13},
+        "Trains the encoder that was handed over in place of a copy. Whoever uses it next gets a film critic.",
+        edits={
+            "q1": (
+                "encoder = downstream.start(bert, way)\n",
+                "encoder = downstream.start(bert, way)\n"
+                '    if start == "pretrained":\n        encoder = bert\n',
+            )
+        },
+    ),
+    Fake(
+        "forgets-the-seed",
+        {"q2": 6},
+        "Does not set the seed before the weights are drawn: no run can be repeated, and no two ways begin alike.",
+        edits={"q1": ("torch.manual_seed(seed)", "torch.seed()")},
+    ),
+    Fake(
+        "the-same-rows-for-all",
+        {"q3": 4, **NO_TRAINING},
+        "Takes the first rows for every seed. The spread then shows the luck of the start and not that of the labels.",
+        answers=UNANSWERED,
+        edits={
+            "q3": (
+                "np.random.default_rng(s).permutation(n_rows).tolist()",
+                "list(range(n_rows))",
+            )
+        },
+    ),
+    Fake(
+        "new-rows-for-each-size",
+        {"q3": 4, **NO_TRAINING},
+        "Draws anew for each size: a larger set may be harder than a smaller one, and the curve bends for no reason.",
+        answers=UNANSWERED,
+        edits={
+            "q3": (
+                "return {n: [run(orders[s][:n], s) for s in seeds] for n in sizes}",
+                "draw = lambda n, s: np.random.default_rng([n, s]).permutation(n_rows)\n"
+                "    return {n: [run(draw(n, s)[:n].tolist(), s) for s in seeds] for n in sizes}",
+            )
+        },
+    ),
+    Fake(
+        "each-its-own-resample",
+        {"q4": 4, **NO_TRAINING},
+        "Measures the two readers on different resamples. What makes texts hard for both then looks like a difference.",
+        answers=UNANSWERED,
+        edits={
+            "q4": (
+                "gain[draws].mean(1)",
+                "np.asarray(right_a)[draws].mean(1) - np.asarray(right_b)[draws[::-1]].mean(1)",
+            )
+        },
+    ),
+    Fake(
+        "one-tail",
+        {"q4": 4, **NO_TRAINING},
+        "Counts one end of the coin. Who chooses the end after seeing the result has halved the p-value.",
+        answers=UNANSWERED,
+        edits={"q4": ("2 * sum(", "sum(")},
+    ),
+    Fake(
+        "all-texts-decide",
+        {"q4": 4, **NO_TRAINING},
+        "Counts the texts on which both were right, or both wrong, as throws of the coin.",
+        answers=UNANSWERED,
+        edits={"q4": ("n, few = a + b, min(a, b)", "n, few = len(right_a), min(a, b)")},
+    ),
+    Fake(
+        "no-errors-no-doubt",
+        {"q5": 3, **NO_TRAINING},
+        "Takes the usual p ± z √(p(1 − p)/n). For a group without errors the interval has no width.",
+        answers=UNANSWERED,
+        edits={
+            "q5": (
+                "middle = p + z**2 / (2 * n)\n"
+                "        half = z * (p * (1 - p) / n + z**2 / (4 * n**2)) ** 0.5",
+                "middle, scale = p, 1\n        half = z * (p * (1 - p) / n) ** 0.5",
+            )
+        },
+    ),
+    Fake(
+        "mean-of-the-groups",
+        {"q5": 3, **NO_TRAINING},
+        "Compares with the mean of the groups' shares, in which a group of three counts as much as one of three hundred.",
+        answers=UNANSWERED,
+        edits={
+            "q5": (
+                "overall = float(np.mean(np.asarray(wrong, dtype=float)))",
+                "overall = float(np.mean([k / n for k, n, *_ in slices(wrong, groups).values()]))",
+            )
+        },
+    ),
+]
