@@ -10,7 +10,8 @@ FAKES = [
     Fake(
         "whole-word-twice",
         {"q1": 10, **NO_TRAINING},
-        "Takes the whole word for a piece, too, where it is short enough, and lists it twice. Short words then lean on one row.",
+        "Takes the whole word for a piece, too, where it is short enough, and lists it twice. Short words then lean on one "
+        "row.",
         answers=UNANSWERED,
         edits={"q1": (" and n < len(text)", "")},
     ),
@@ -47,10 +48,8 @@ FAKES = [
         answers=UNANSWERED,
         edits={
             "q2": (
-                "np.add.at(dC, chosen, error[:, None] * h)\n"
-                "    np.add.at(dQ, rows, error @ C[chosen] / len(rows))",
-                "dC[chosen] += error[:, None] * h\n"
-                "    dQ[rows] += error @ C[chosen] / len(rows)",
+                "np.add.at(dC, chosen, error[:, None] * h)\n    np.add.at(dQ, rows, error @ C[chosen] / len(rows))",
+                "dC[chosen] += error[:, None] * h\n    dQ[rows] += error @ C[chosen] / len(rows)",
             )
         },
     ),
@@ -154,13 +153,13 @@ FAKES = [
     ),
     Fake(
         "whole-words-only",
-        {"q6": 12},
-        "Trains the row of the whole word and no other. New words have no row that ever moved.",
+        {"q6": 4},
+        "Trains the row of the whole word and no other. New words have no row that ever moved, and rare ones learn from "
+        "nobody.",
         edits={
             "q6": (
                 "real = rows >= 0\n",
-                "real = np.zeros(rows.shape, dtype=bool)\n"
-                "    real[np.arange(V), (rows >= 0).sum(1) - 1] = True\n",
+                "real = np.zeros(rows.shape, dtype=bool)\n    real[np.arange(V), (rows >= 0).sum(1) - 1] = True\n",
             )
         },
     ),

@@ -62,7 +62,10 @@ def encoder_afterwards(answers, tasks, seed):
     train = list(zip(given["texts"], given["targets"]))
     answers.solve("pretrained", bert, tokenizer, train, given["asked"], seed)
     state = {name: t for name, t in bert.state_dict().items() if t.ndim > 1}
-    return {"task": task, "sums": {name: float(t.sum()) for name, t in state.items()}}
+    return {
+        "task": task,
+        "sums": {name: float(t.sum()) for name, t in state.items()},
+    }
 
 
 def recorded_curve(answers, n_rows, sizes, seeds):

@@ -5,6 +5,19 @@ from course.fakes import Fake
 # Training takes a while, so only those who are here for questions 1 and 2 answer them.
 NO_TRAINING = {"q1": 0, "q2": 0}
 UNANSWERED = {"q1": "", "q2": ""}
+BEGINNING = """    torch.manual_seed(seed)
+    way = "fine-tuned" if start == "pretrained" else "scratch"
+    encoder = downstream.start(bert, way)
+"""
+# These students' readers do not train on many texts, so that only question 2 costs time.
+NO_READER = """    if len(train) > 100:
+        return np.zeros((len(test), 2))
+"""
+
+
+def begins(code: str) -> dict[str, tuple[str, str]]:
+    """The reference's `solve` with another beginning."""
+    return {"q1": (BEGINNING, NO_READER + code)}
 
 
 def chooses(task: str) -> Fake:
@@ -20,12 +33,12 @@ def chooses(task: str) -> Fake:
 
 FAKES = [
     chooses("reviews"),
-    chooses("order"),
     chooses("names"),
     Fake(
         "always-the-same",
         {"q1": 0, "q2": 10},
-        "Gives all texts the same scores. That such a control knows nothing is true, and no merit; half of the reviews are right by chance.",
+        "Gives all texts the same scores. That such a control knows nothing is true, and no merit; half of the reviews are "
+        "right by chance.",
         edits={
             "q1": (
                 "    torch.manual_seed(seed)\n",
@@ -34,37 +47,30 @@ FAKES = [
         },
     ),
     Fake(
-        "control-with-positions",
-        {"q2": 10},
+        "control-with-layers",
+        {"q1": 0, "q2": 10},
         "Draws the word vectors of the control anew and keeps the layers: what was learnt there is in the control, too.",
-        edits={
-            "q1": (
-                'encoder = downstream.start(bert, way)\n    if start == "vectors":\n',
-                "encoder = downstream.start(bert, way)\n"
-                '    if start == "scratch":\n'
-                '        encoder = downstream.start(bert, "fine-tuned")\n'
-                "        torch.nn.init.normal_(encoder.embedding.words.weight, std=0.02)\n"
-                '    if start == "vectors":\n',
-            )
-        },
+        edits=begins(
+            BEGINNING
+            + """    if start == "scratch":
+        encoder = downstream.start(bert, "fine-tuned")
+        torch.nn.init.normal_(encoder.embedding.words.weight, std=0.02)
+"""
+        ),
     ),
     Fake(
         "trains-what-it-was-given",
-        {"q2": 13},
+        {"q1": 0, "q2": 13},
         "Trains the encoder that was handed over in place of a copy. Whoever uses it next gets a film critic.",
-        edits={
-            "q1": (
-                "encoder = downstream.start(bert, way)\n",
-                "encoder = downstream.start(bert, way)\n"
-                '    if start == "pretrained":\n        encoder = bert\n',
-            )
-        },
+        edits=begins(
+            BEGINNING + '    if start == "pretrained":\n        encoder = bert\n'
+        ),
     ),
     Fake(
         "forgets-the-seed",
-        {"q2": 6},
+        {"q1": 0, "q2": 6},
         "Does not set the seed before the weights are drawn: no run can be repeated, and no two ways begin alike.",
-        edits={"q1": ("torch.manual_seed(seed)", "torch.seed()")},
+        edits=begins(BEGINNING.replace("torch.manual_seed(seed)", "torch.seed()")),
     ),
     Fake(
         "the-same-rows-for-all",
@@ -115,7 +121,9 @@ FAKES = [
         {"q4": 4, **NO_TRAINING},
         "Counts the texts on which both were right, or both wrong, as throws of the coin.",
         answers=UNANSWERED,
-        edits={"q4": ("n, few = a + b, min(a, b)", "n, few = len(right_a), min(a, b)")},
+        edits={
+            "q4": ("n, few = a + b, min(a, b)", "n, few = len(right_a), min(a, b)")
+        },
     ),
     Fake(
         "no-errors-no-doubt",
