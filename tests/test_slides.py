@@ -35,7 +35,13 @@ def test_every_figure_and_labelled_equation_is_there_once(chapter, made):
 
 
 def test_headings_come_in_order_and_exercises_stay_away(chapter, made):
-    headings = [line[3:] for c in chapter.cells if c.cell_type == "markdown" for line in c.source.split("\n") if line[:3] == "## "]
+    headings = [
+        line[3:]
+        for c in chapter.cells
+        if c.cell_type == "markdown"
+        for line in c.source.split("\n")
+        if line[:3] == "## "
+    ]
     shown = [slide.heading for slide in made if slide.kind == "section"]
     assert shown == [slides.plain(h) for h in headings[: headings.index("Exercises")]]
     assert made[0].kind == "title"

@@ -6,7 +6,8 @@ from course.fakes import Fake
 NO_TRAINING = {"q1": 0, "q2": 0}
 UNANSWERED = {"q1": "", "q2": ""}
 BEGINNING = """    torch.manual_seed(seed)
-    way = "fine-tuned" if start == "pretrained" else "scratch"
+    pretrained = "fine-tuned" if TASK == "film" else "frozen"
+    way = pretrained if start == "pretrained" else "scratch"
     encoder = downstream.start(bert, way)
 """
 # These students' readers do not train on many texts, so that only question 2 costs time.
@@ -20,20 +21,26 @@ def begins(code: str) -> dict[str, tuple[str, str]]:
     return {"q1": (BEGINNING, NO_READER + code)}
 
 
-def chooses(task: str) -> Fake:
-    """The reference with another task: not wrong."""
-    return Fake(
-        f"chooses-{task}",
-        {"q2": 0, "q3": 0, "q4": 0, "q5": 0},
-        f"Not wrong: the reader of the reference, on the task {task}.",
-        answers={"q2": "", "q3": "", "q4": "", "q5": ""},
-        edits={"q1": ('TASK = "film"', f'TASK = "{task}"')},
-    )
-
+# Not handed in by those who are here to show another task.
+LEFT_OUT = {"q2": "", "q3": "", "q4": "", "q5": ""}
+NOTHING = dict.fromkeys(LEFT_OUT, 0.0)
 
 FAKES = [
-    chooses("reviews"),
-    chooses("names"),
+    Fake(
+        "chooses-reviews",
+        NOTHING,
+        "Not wrong: a frozen encoder on the reviews. It loses to the baseline, and its report has to say so.",
+        answers=LEFT_OUT,
+        edits={"q1": ('TASK = "film"', 'TASK = "reviews"')},
+    ),
+    Fake(
+        "names-without-a-list",
+        {"q1": 15, **NOTHING},
+        "Chooses names and trusts the network alone. A list of the names in the training sentences costs nothing and finds "
+        "far more.",
+        answers=LEFT_OUT,
+        edits={"q1": ('TASK = "film"', 'TASK = "names"')},
+    ),
     Fake(
         "always-the-same",
         {"q1": 0, "q2": 10},
