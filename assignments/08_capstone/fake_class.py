@@ -134,8 +134,9 @@ FAKES = [
     ),
     Fake(
         "no-errors-no-doubt",
-        {"q5": 3, **NO_TRAINING},
-        "Takes the usual p ± z √(p(1 − p)/n). For a group without errors the interval has no width.",
+        {"q5": 0, **NO_TRAINING},
+        "Takes the usual p ± z √(p(1 − p)/n). For a group without errors the interval has no width, so six lucky texts "
+        "stand out.",
         answers=UNANSWERED,
         edits={
             "q5": (
