@@ -88,16 +88,15 @@ def code_slides(cell: NotebookNode, heading: str) -> Iterator[Slide]:
     if tags & {"setup", "solution"}:
         return
     taught = any(tag.startswith("lib-") for tag in tags)
-    shows = bool(cell.get("outputs"))
-    short = cell.source.count("\n") < (LINES if taught else 8)
-    code = f"<pre class='code'>{cut(cell.source)}</pre>" if not tags & SILENT and (taught or short) else ""
     printed = "".join(out.text for out in cell.get("outputs", []) if out.output_type == "stream")
+    fits = (cell.source + printed).count("\n") < LINES
+    code = f"<pre class='code'>{cut(cell.source)}</pre>" if not tags & SILENT and (taught or fits) else ""
     values = [out.data for out in cell.get("outputs", []) if "data" in out]
     printed += "".join(v["text/plain"] for v in values if not {"image/png", "text/html"} & v.keys())
     if printed.strip():
         body = f"<pre class='output'>{cut(printed.rstrip())}</pre>"
         yield Slide(heading, code + body, "output")
-    elif code and taught and not shows:
+    elif code and taught and not values:
         yield Slide(heading, code, "code")
     image = cell.metadata.get("mystnb", {})
     for value in values:
