@@ -12,7 +12,7 @@ PATIENCE    ?= 1
 COURSE      := PYTHONPATH=lib $(BIN)/python -m course
 OPTIONS      = --classroom $(CLASSROOM) --isolation $(ISOLATION) --jobs $(JOBS) --patience $(PATIENCE)
 
-.PHONY: release grade feedback marks guide check-assignments
+.PHONY: release grade feedback marks guide check-assignments assignment-pages slides
 
 release: $(VENV)/.ready  ## make the students' notebooks (A=03 for one assignment)
 	$(COURSE) release $(A) $(OPTIONS)
@@ -31,3 +31,9 @@ guide: $(VENV)/.ready  ## write the teacher's sheets: rubrics, model answers, mi
 
 check-assignments: $(VENV)/.ready  ## grade the fake class of each assignment and compare every mark
 	$(COURSE) check $(A) $(OPTIONS)
+
+assignment-pages: $(VENV)/.ready  ## write the assignments' pages of the book again, after a change
+	PYTHONPATH=lib $(BIN)/python -m course.pages
+
+slides: $(VENV)/.ready  ## make slides from chapters (CH=04 for one) -> build/slides
+	PYTHONPATH=lib $(BIN)/python -m book.slides $(CH)

@@ -35,7 +35,8 @@ def sheet(assignment: Assignment) -> str:
             if q not in fake.answers or fake.answers[q]
         ]
         costs = ", ".join(f"{points:g} points in {q}" for q, points in lost if points)
-        text.append(f"**{fake.name.replace('-', ' ').capitalize()}.** {fake.why} It costs {costs}.")
+        costs = f" It costs {costs}." if costs else ""  # some only show that another way is right, too
+        text.append(f"**{fake.name.replace('-', ' ').capitalize()}.** {fake.why}{costs}")
     text.append("## Solutions")
     for cell in nb.cells:
         if cell.metadata.course["kind"] == "answer":
