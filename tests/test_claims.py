@@ -60,7 +60,7 @@ def test_claims_that_wait_have_no_verdict_and_are_not_on_the_page(chapter):
     assert [fault for claim in waiting for fault in pending_faults(claim)] == []
     text = claims.PAGE.read_text(encoding="utf-8")
     assert not any(f"(claim-{claim.id})=" in text for claim in waiting)
-    if claims.notebook_of(chapter):
+    if claims.notebooks_of(chapter):
         pytest.skip(f"chapter {chapter} has a notebook now: {len(waiting)} claims wait for a value and a verdict")
 
 
@@ -70,7 +70,7 @@ def test_every_link_leads_to_a_cell_and_every_claim_has_its_anchor():
     for claim in CHECKED:
         assert text.count(f"(claim-{claim.id})=") == 1
         if claim.cell:
-            (place,) = claims.places(claim, claims.notebook_of(claim.chapter))
+            (place,) = claims.places(claim, claims.notebooks_of(claim.chapter))
             assert place.label in known
             assert f"<{place.label}>`" in text
 
@@ -101,7 +101,7 @@ def test_faults_are_named(tmp_path):
     nb = new_notebook(cells=[new_markdown_cell("# T\n## S `s`"), cell, again, folded])
     (tmp_path / "01_t.ipynb").write_text(writes(nb), encoding="utf-8")
     good = Claim("a", {"someone": "there"}, "It is so.", 1, "print(x)", ["one 1.50"], "holds", "We saw it.")
-    (place,) = claims.places(good, tmp_path / "01_t.ipynb")
+    (place,) = claims.places(good, [tmp_path / "01_t.ipynb"])
     assert (place.label, place.section) == ("01_t-cell-001", "S `s`")
     assert claim_faults(good, tmp_path) == []
     bad = {
@@ -119,6 +119,20 @@ def test_faults_are_named(tmp_path):
         found = claim_faults(replace(good, **change), tmp_path)
         assert any(fault in line for line in found), (fault, found)
     assert pending_faults(good) != []
+
+
+def test_a_chapter_of_several_notebooks_is_searched_in_all_of_them(tmp_path):
+    for name, code in (("12a_t", "x = 1"), ("12b_t", "y = 2"), ("01_t", "y = 2"), ("122_t", "y = 2")):
+        cell = new_code_cell(code, id="cell-001", execution_count=1)
+        cell.outputs = [new_output("stream", name="stdout", text="two 2\n")]
+        nb = new_notebook(cells=[new_markdown_cell(f"# {name}\n## S"), cell])
+        (tmp_path / f"{name}.ipynb").write_text(writes(nb), encoding="utf-8")
+    assert [path.stem for path in claims.notebooks_of(12, tmp_path)] == ["12a_t", "12b_t"]
+    claim = Claim("a", {"someone": "there"}, "It is so.", 12, "y = 2", ["two 2"], "holds", "We saw it.")
+    (place,) = claims.places(claim, claims.notebooks_of(12, tmp_path))
+    assert place.label == "12b_t-cell-001"
+    assert claim_faults(claim, tmp_path) == []
+    assert any("0 cells of 12a_t.ipynb, 12b_t.ipynb" in f for f in claim_faults(replace(claim, cell="z"), tmp_path))
 
 
 def test_a_claim_that_is_there_twice_or_out_of_order_is_noticed(tmp_path):

@@ -70,6 +70,25 @@ def test_c17_a_window_without_the_whole_answer_aims_at_cls():
     assert batch.targets == [*targets, NOTHING]
 
 
+def test_b13_neither_question_nor_text_can_forge_a_boundary():
+    context = "a [SEP] b [CLS] c"
+    question = asked(context, "[CLS] c", context.index("[CLS]"), question="q [SEP] r")
+    tokenizer = WordPiece([*ENGLISH.pieces, "[", "]", "sep", "cls"])
+    for pieces in (ENGLISH, tokenizer):
+        (window,) = windows(pieces, question)
+        assert window.ids.count(pieces.sep_id) == 2
+        assert window.ids.count(pieces.cls_id) == 1
+        assert window.segments == sorted(window.segments)
+        assert text_of(window, span_target(window, question.answers[0]), context) == "[CLS] c"
+
+
+def test_k01_full_width_digits_in_an_answer_come_back_as_they_stand():
+    context = "今天３７度"
+    question = asked(context, "３７度", 2, "多少")
+    (window,) = windows(CHINESE, question)
+    assert text_of(window, span_target(window, question.answers[0]), context) == "３７度"
+
+
 def test_an_answer_that_stands_twice_is_the_marked_one():
     context = "paris is paris"
     question = asked(context, "paris", 9)

@@ -80,6 +80,31 @@ def test_c21_schemes_hold_the_same_names():
         spans_of([], "bilou")
 
 
+def test_c21_what_breaks_the_rules_of_a_file_is_named_with_its_line(tmp_path):
+    path = tmp_path / "names.txt"
+    path.write_text("-DOCSTART- O\n\nEU I-ORG\n\nin O\nnew B-LOC\nyork I-LOC\nand I-LOC\njohn B-PER\n")
+    found = read_conll(path)
+    assert [s.line for s in found] == [3, 5]
+    assert scheme_of([s.labels for s in found]) == "iob1"
+    with pytest.raises(ValueError, match="line 6: B-LOC may not follow O in iob1"):
+        iobes(found[1], "iob1")
+    assert iobes(found[0], "iob1") == TaggedWords(["EU"], ["S-ORG"], 3)
+    for label in ("X-PER", "B", "O-PER", "I-"):
+        path.write_text(f"a O\n\nb O\nc {label}\n")
+        with pytest.raises(ValueError, match=f"names.txt, line 4: '{label}' is no label"):
+            read_conll(path)
+
+
+def test_b13_words_that_look_like_special_tokens_keep_their_label():
+    words = ["[SEP]", "john", "[CLS]", "[MASK]", "[PAD]"]
+    labels = ["O", "S-PER", "B-ORG", "E-ORG", "S-LOC"]
+    for pieces in (PIECES, WordPiece([*SPECIALS, "[", "]", "sep", "cls", "john"])):
+        (example,) = tag_examples(pieces, TaggedWords(words, labels), NAMES)
+        assert [NAMES[t] for t in example.target if t != IGNORED] == labels
+        assert example.ids.count(pieces.cls_id) == example.ids.count(pieces.sep_id) == 1
+        assert not {pieces.pad_id, pieces.mask_id} & set(example.ids)
+
+
 def test_every_set_of_names_comes_back_in_every_scheme():
     rng = random.Random(0)
     for _ in range(300):

@@ -75,9 +75,10 @@ def load(path: Path = DATA) -> tuple[list[Claim], list[Claim]]:
     return checked, pending
 
 
-def notebook_of(chapter: int, folder: Path = FOLDER) -> Path | None:
-    """The notebook of a chapter; None while there is none."""
-    return next(iter(sorted(folder.glob(f"{chapter:02}_*.ipynb"))), None)
+def notebooks_of(chapter: int, folder: Path = FOLDER) -> list[Path]:
+    """The notebooks of a chapter: one, or several with a letter behind the number (12a, 12b); none while they are not there."""
+    name = re.compile(rf"{chapter:02}[a-z]?_")
+    return sorted(path for path in folder.glob(f"{chapter:02}*.ipynb") if name.match(path.name))
 
 
 @cache
@@ -96,10 +97,10 @@ def squeezed(text: str) -> str:
     return " ".join(text.split())
 
 
-def places(claim: Claim, path: Path) -> Iterator[Place]:
-    """Every cell of the notebook that contains the claim's piece of code; there should be one."""
-    nb = _notebook(path)
-    for number, cell in code_cells(nb):
+def places(claim: Claim, paths: list[Path]) -> Iterator[Place]:
+    """Every cell of the notebooks that contains the claim's piece of code; there should be one."""
+    cells = [(path, nb, n, cell) for path in paths for nb in [_notebook(path)] for n, cell in code_cells(nb)]
+    for path, nb, number, cell in cells:
         if claim.cell in cell.source:
             above = "\n".join(c.source for c in nb.cells[: number - 1] if c.cell_type == "markdown")
             section = HEADING.findall(above)[-1][1].strip()
@@ -115,12 +116,12 @@ def printed(value: str, lines: list[str]) -> bool:
 
 def claim_faults(claim: Claim, folder: Path = FOLDER) -> list[str]:
     """What is wrong with one checked claim."""
-    faults, path = [], notebook_of(claim.chapter, folder)
+    faults, paths = [], notebooks_of(claim.chapter, folder)
     if claim.verdict not in BADGES:
         faults.append(f"no verdict {claim.verdict!r}; choose one of {', '.join(BADGES)}")
     if not claim.reason.endswith((".", ")")) or not claim.source:
         faults.append("say where the claim stands, and why the verdict is so, in a sentence")
-    if path is None:
+    if not paths:
         faults.append(f"chapter {claim.chapter} has no notebook yet; move the claim to `pending`")
     elif claim.verdict == UNTESTED:
         if claim.cell or claim.value:
@@ -128,14 +129,15 @@ def claim_faults(claim: Claim, folder: Path = FOLDER) -> list[str]:
     elif not claim.cell or not claim.value:
         faults.append("name the cell and what it printed")
     else:
-        found = list(places(claim, path))
+        found = list(places(claim, paths))
         if len(found) != 1:
-            faults.append(f"{len(found)} cells of {path.name} contain {claim.cell!r}; there must be one")
+            names = ", ".join(path.name for path in paths)
+            faults.append(f"{len(found)} cells of {names} contain {claim.cell!r}; there must be one")
         elif "solution" in found[0].tags:
             faults.append("was computed in a solution, which is folded; a reader who follows the link sees nothing")
         else:
             faults += [
-                f"{path.name}, {found[0].label}: did not print {value!r}"
+                f"{found[0].label}: did not print {value!r}"
                 for value in claim.value
                 if not printed(value, found[0].lines)
             ]
@@ -168,11 +170,10 @@ def card(claim: Claim) -> str:
     """One claim as a card: the claim, what we computed, the verdict with its reason, source and link."""
     footer = f"Said by {sources_of(claim)}."
     values = ""
-    path = notebook_of(claim.chapter)
-    if claim.cell and path is not None:
-        place = next(places(claim, path))
-        section = re.sub(r"[`*]", "", place.section)
-        footer = f"Computed in {{ref}}`chapter {claim.chapter}, “{section}” <{place.label}>`. {footer}"
+    if claim.cell:
+        place = next(places(claim, notebooks_of(claim.chapter)))
+        section, number = re.sub(r"[`*]", "", place.section), place.label.partition("_")[0].lstrip("0")
+        footer = f"Computed in {{ref}}`chapter {number}, “{section}” <{place.label}>`. {footer}"
         values = "\\\n".join(f"`{squeezed(value)}`" for value in claim.value) + "\n\n"
     verdict = f"{{bdg-{BADGES[claim.verdict]}}}`{claim.verdict}` {claim.reason}"
     return (
@@ -186,9 +187,9 @@ def summary(checked: list[Claim]) -> str:
     rows = ["| | holds | holds if … | wrong | untested |", "|:--|--:|--:|--:|--:|"]
     for chapter in sorted({claim.chapter for claim in checked}):
         count = Counter(claim.verdict for claim in checked if claim.chapter == chapter)
-        path = notebook_of(chapter)
-        name = f"{{doc}}`{chapter} <{path.stem}>`" if path else str(chapter)
-        rows.append(f"| {name} | " + " | ".join(str(count[verdict]) for verdict in BADGES) + " |")
+        paths = notebooks_of(chapter)
+        name = ", ".join(f"{{doc}}`{path.stem.partition('_')[0].lstrip('0')} <{path.stem}>`" for path in paths)
+        rows.append(f"| {name or chapter} | " + " | ".join(str(count[verdict]) for verdict in BADGES) + " |")
     count = Counter(claim.verdict for claim in checked)
     rows.append("| **all** | " + " | ".join(f"**{count[verdict]}**" for verdict in BADGES) + " |")
     return "\n".join(rows)
@@ -207,8 +208,7 @@ def page(path: Path = DATA) -> str:
         + "\n"
     ]
     for chapter in sorted({claim.chapter for claim in checked}):
-        notebook = notebook_of(chapter)
-        parts.append(f"## Chapter {chapter}: {title(notebook) if notebook else ''}\n")
+        parts.append(f"## Chapter {chapter}: {', '.join(map(title, notebooks_of(chapter)))}\n")
         parts += [card(claim) for claim in checked if claim.chapter == chapter]
     return "\n".join(parts)
 

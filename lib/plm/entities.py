@@ -3,6 +3,7 @@
 B begins a name, I continues it, E ends it, S is a name of one token, O is none. Thirteen labels for PER, LOC and ORG.
 """
 
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -56,12 +57,17 @@ def from_iobes(labels: Sequence[str]) -> list[Span]:
 
 
 def entity_f1(gold: Sequence[Iterable[Span]], found: Sequence[Iterable[Span]], kind: str | None = None) -> EntityScore:
-    """Strict: a name counts if start, end and type are right. kind: only names of this type. Without a name all is 0."""
+    """Strict: a name counts if start, end and type are right. kind: only names of this type.
+
+    With no name to be found all is 0, and a warning says so: that score says nothing about the tagger.
+    """
     if len(gold) != len(found):
         raise ValueError(f"{len(gold)} sentences have names to be found, {len(found)} have names that were")
     right = n_found = n_gold = 0
     for wanted, got in zip(gold, found):
         a, b = ({span for span in spans if kind in (None, span[2])} for spans in (wanted, got))
         right, n_gold, n_found = right + len(a & b), n_gold + len(a), n_found + len(b)
+    if n_gold == 0:
+        warnings.warn("there is no name to be found here: precision, recall and F1 are 0 by agreement", stacklevel=2)
     precision, recall = right / max(1, n_found), right / max(1, n_gold)
     return EntityScore(precision, recall, 2 * right / max(1, n_found + n_gold))

@@ -4,6 +4,7 @@ A word's label stands at its first piece, and the other pieces are not asked (De
 one of three ways: IOB1 (B only between neighbours of one type: CoNLL-2003), IOB2 (B at each start), IOBES (`plm.entities`).
 """
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -18,19 +19,21 @@ from plm.heads import Example, TagHead, collate
 from plm.wordpiece import UNK, WordPiece
 
 SCHEMES = ("iob1", "iob2", "iobes")
+_LABEL = re.compile(r"O|[BIES]-\S+")
 
 
 class TaggedWords(NamedTuple):
-    """The words of a sentence and a label for each."""
+    """The words of a sentence and a label for each; line: of the file, where its first word stands (0: no file)."""
 
     words: list[str]
     labels: list[str]
+    line: int = 0
 
 
 def read_conll(path: str | Path, column: int = -1) -> list[TaggedWords]:
     """Sentences of a file in the format of CoNLL-2003: a word and its labels a line, an empty line behind each sentence.
 
-    column: which one holds the label (the last: names). -DOCSTART- lines are left out.
+    column: which one holds the label (the last: names, which are checked). -DOCSTART- lines are left out.
     """
     found, words, labels = [], list[str](), list[str]()
     lines = Path(path).read_text(encoding="utf-8").split("\n")
@@ -39,10 +42,14 @@ def read_conll(path: str | Path, column: int = -1) -> list[TaggedWords]:
         if fields and fields[0] != "-DOCSTART-":
             if len(fields) < 2:
                 raise ValueError(f"{path}, line {number}: {line!r} has a word but no label")
+            if column == -1 and not _LABEL.fullmatch(fields[-1]):
+                raise ValueError(
+                    f"{path}, line {number}: {fields[-1]!r} is no label; expected O, or B-, I-, E-, S- and a type"
+                )
             words.append(fields[0])
             labels.append(fields[column])
         elif words:
-            found.append(TaggedWords(words, labels))
+            found.append(TaggedWords(words, labels, number - len(words)))
             words, labels = [], []
     if not found:
         raise ValueError(f"{path} holds no sentence")
@@ -78,14 +85,18 @@ def follows(before: str, label: str, scheme: str = "iobes") -> bool:
     return (b in ("I", "E") and kind_a == kind_b) if inside else b not in ("I", "E")
 
 
-def spans_of(labels: Sequence[str], scheme: str) -> list[Span]:
-    """The names in labels. IOB1 and IOB2 must be valid: the error says which word breaks the rule. IOBES as `from_iobes`."""
+def spans_of(labels: Sequence[str], scheme: str, line: int = 0) -> list[Span]:
+    """The names in labels. IOB1 and IOB2 must be valid: the error says which word breaks the rule. IOBES as `from_iobes`.
+
+    line: of the first label in its file; with it the error says the line.
+    """
     wrong = invalid(labels, scheme)
     if scheme == "iobes":
         return from_iobes(labels)
     if wrong:
         i = wrong[0]
-        raise ValueError(f"word {i + 1}: {labels[i]} may not follow {labels[i - 1] if i else 'the start'} in {scheme}")
+        place = f"line {line + i}" if line else f"word {i + 1}"
+        raise ValueError(f"{place}: {labels[i]} may not follow {labels[i - 1] if i else 'the start'} in {scheme}")
     found: list[Span] = []
     for i, (before, label) in enumerate(zip(["O", *labels], labels)):
         place, _, kind = label.partition("-")
@@ -111,7 +122,8 @@ def from_spans(n: int, spans: Sequence[Span], scheme: str) -> list[str]:
 
 def iobes(sentence: TaggedWords, scheme: str) -> TaggedWords:
     """The same names in IOBES. Already IOBES: unfinished names become O."""
-    return TaggedWords(sentence.words, to_iobes(len(sentence.labels), spans_of(sentence.labels, scheme)))
+    spans = spans_of(sentence.labels, scheme, sentence.line)
+    return TaggedWords(sentence.words, to_iobes(len(sentence.labels), spans), sentence.line)
 
 
 # --- words and pieces -------------------------------------------------------------------------------------------------
