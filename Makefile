@@ -7,7 +7,8 @@ JOBS   ?= 2
 PORT   ?= 8000
 
 NOTEBOOKS := $(wildcard chapters/*.ipynb)
-PAGES     := $(wildcard chapters/*.md chapters/*.bib chapters/images/* chapters/src/*.md) $(NOTEBOOKS)
+PAGES     := $(wildcard chapters/*.md chapters/*.bib chapters/images/* chapters/src/*.md \
+             assignments/*.md assignments/pages/*.md) $(NOTEBOOKS)
 
 .DEFAULT_GOAL := help
 
