@@ -68,7 +68,10 @@ class Reader(NamedTuple):
     ]  # ids (B, T) -> (B, T, D) each
 
 
-def bert_layers(model: Bert, ids: Tensor) -> list[Tensor]:
+def bert_layers(model: Bert, ids: Tensor, sep_id: int = -1) -> list[Tensor]:
+    """A row that is filled up with [SEP] ends with its first one."""
+    if sep_id >= 0:
+        ids = ids.where((ids == sep_id).cumsum(1) <= 1, model.config.pad_id)
     return model.all_states(ids)
 
 
@@ -106,7 +109,8 @@ def readers() -> dict[str, Reader]:
     ):
         spell = lambda w, t=tokenizer: [t.ids[p.text] for p in t.tokenise(w)]  # noqa: E731
         ends = [tokenizer.cls_id], [tokenizer.sep_id]
-        known[name] = (model, spell, tokenizer.unk_id, *ends, bert_layers)
+        layers = partial(bert_layers, sep_id=tokenizer.sep_id)
+        known[name] = (model, spell, tokenizer.unk_id, *ends, layers)
     found = {}
     for name, (model, *rest) in known.items():
         found[name] = Reader(model.eval(), rest[0], table(model), *rest[1:])
