@@ -104,13 +104,8 @@ class Runs:
     def read(self) -> None:
         fixed = {"command": COMMAND, "rates": RATES, "frozen rates": FROZEN_RATES}
         stored = read_json(self.path) if self.path.exists() else {}
-        self.content = {
-            **fixed,
-            "chosen": {},
-            "runs": {},
-            "baselines": {},
-            **stored,
-        }
+        empty: dict[str, dict] = {"chosen": {}, "runs": {}, "baselines": {}}
+        self.content = {**empty, **stored, **fixed}
 
     def keep(self, kind: str, name: str, value) -> None:
         print(kind, name, json.dumps(value)[:300], flush=True)
