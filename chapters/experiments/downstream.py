@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from bert_ner import known_names, look_up
 from bert_pretrain import start_from_vectors
 from downstream_tasks import CHAPTERS, TASKS, Task, encoder
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -254,25 +255,17 @@ def dictionary(n: int, seed: int) -> float:
     """Names that the labelled sentences hold, found again as strings, the longest
     first: F1 of persons and places."""
     task = TASKS["Chinese names"]
-    known: dict[str, str] = {}
     chosen = {"".join(s.words) for s in task.data("train", n, seed)}
-    for article in news("train"):
-        for s in article.sentences:
-            if s.text in chosen:
-                known |= {s.text[e.start : e.end]: e.type for e in s.entities}
-    gold, found = [], []
     tests = {"".join(s.words) for s in held_out(task, "test", N_TEST)}
-    for s in (s for a in news("test") for s in a.sentences if s.text in tests):
-        spans, free = [], [True] * len(s.text)
-        for name in sorted(known, key=len, reverse=True):
-            at = s.text.find(name)
-            while at >= 0:
-                if all(free[at : at + len(name)]):
-                    spans.append((at, at + len(name), known[name]))
-                    free[at : at + len(name)] = [False] * len(name)
-                at = s.text.find(name, at + 1)
+    of = {
+        part: [s for a in news(part) for s in a.sentences]
+        for part in ("train", "test")
+    }
+    known = known_names(s for s in of["train"] if s.text in chosen)
+    gold, found = [], []
+    for s in (s for s in of["test"] if s.text in tests):
         gold.append([e for e in s.entities if e.type != "ORG"])
-        found.append([e for e in spans if e[2] != "ORG"])
+        found.append([e for e in look_up(known, s.text) if e[2] != "ORG"])
     return entity_f1(gold, found).f1
 
 
