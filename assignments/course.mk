@@ -3,12 +3,14 @@
 #   make grade SUBMISSIONS=…  a folder that holds one folder for each student -> classroom/marks
 #   make feedback             pages for students  -> classroom/feedback
 #   make guide                sheets for teachers -> classroom/guide
+#   make check-assignments    the whole way with a made-up class, every mark compared (EXCEPT=03 leaves one out)
 # A=03 for one assignment, CLASSROOM=… for another folder than classroom/, FRESH=1 to draw new hidden inputs and grade anew.
 A           ?=
 CLASSROOM   ?= classroom
 SUBMISSIONS ?= $(CLASSROOM)/submitted
 ISOLATION   ?= auto
 PATIENCE    ?= 1
+EXCEPT      ?=
 COURSE      := PYTHONPATH=lib $(BIN)/python -m course
 OPTIONS      = --classroom $(CLASSROOM) --isolation $(ISOLATION) --jobs $(JOBS) --patience $(PATIENCE)
 
@@ -30,7 +32,7 @@ guide: $(VENV)/.ready  ## write the teacher's sheets: rubrics, model answers, mi
 	$(COURSE) guide $(A) $(OPTIONS)
 
 check-assignments: $(VENV)/.ready  ## grade the fake class of each assignment and compare every mark
-	$(COURSE) check $(A) $(OPTIONS)
+	$(COURSE) check $(A) $(OPTIONS) $(if $(EXCEPT),--except $(EXCEPT))
 
 assignment-pages: $(VENV)/.ready  ## write the assignments' pages of the book again, after a change
 	PYTHONPATH=lib $(BIN)/python -m course.pages

@@ -1,8 +1,7 @@
 """The teacher's sheet of an assignment, made from what its folder declares: rubric, model answers, mistakes to expect."""
 
-from course.fakes import load_module
 from course.notebook import read_source
-from course.questions import Assignment
+from course.questions import Assignment, load_module
 
 
 def sheet(assignment: Assignment) -> str:
