@@ -1,13 +1,14 @@
 """A teacher's way: release, grade, mark by hand, feedback, tables; a batch that is ended and goes on; one that meets a fault."""
 
+import contextlib
 import csv
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from course import batch, fakes, pages
 from course.__main__ import main
 from course.batch import grade_class
-from course.gradebook import marks, open_gradebook, plain, table
+from course.gradebook import marks, open_gradebook, plain, record, release, table
 from course.guide import sheet
 from course.notebook import SourceError, kind_of, read_source, released, sort_cells, without_solution
 from course.questions import assignments, load_assignment
@@ -134,6 +135,17 @@ def test_hidden_inputs_come_from_a_secret_seed(assignment, classroom, tmp_path):
     assert one.shape != other.shape or (one != other).any()
 
 
+def graders_of(classroom):
+    """Processes that grade for this classroom."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = path.read_bytes().decode(errors="replace").split("\0")
+            if "course.submission" in words and any(str(classroom) in word for word in words):
+                found.append(path.parent.name)
+    return found
+
+
 def test_a_batch_that_is_killed_goes_on(assignment, submissions, tmp_path):
     command = [
         sys.executable,
@@ -148,13 +160,17 @@ def test_a_batch_that_is_killed_goes_on(assignment, submissions, tmp_path):
     ]
     env = os.environ | {"PYTHONPATH": str(LIBRARY)}
     (tmp_path / "release" / assignment.name).mkdir(parents=True)
-    process = subprocess.Popen([*command, "--jobs", "1"], env=env, stdout=subprocess.DEVNULL, start_new_session=True)
+    process = subprocess.Popen([*command, "--jobs", "1"], env=env, stdout=subprocess.DEVNULL)
     results = tmp_path / "grading" / assignment.name / "results"
     deadline = time.monotonic() + 300
     while not list(results.glob("*.json")) and time.monotonic() < deadline:
         time.sleep(0.1)
-    os.killpg(process.pid, signal.SIGKILL)
+    process.kill()  # the batch alone: what it has started has to end by itself
     process.wait()
+    deadline = time.monotonic() + 60
+    while (left := graders_of(tmp_path)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert left == []
     done = {p.name: p.stat().st_mtime_ns for p in results.glob("*.json")}
     assert 1 <= len(done) < 4
     graded = grade_class(assignment, submissions, tmp_path, patience=4)
@@ -180,6 +196,15 @@ def test_a_fault_of_the_grader_stops_nobody_else_and_blames_nobody(assignment, s
     assert results["bob"]["status"] == "grader error"
     assert "no room" in results["bob"]["error"]
     assert results["ada"]["score"] > 0
+    release(assignment, tmp_path)
+    record(assignment, list(results.values()), batch.students(submissions, assignment, []), tmp_path)
+    everything, _ = marks(assignment, tmp_path)
+    assert rows(tmp_path, assignment)["bob"]["status"] == "grader error"  # in the tables, not lost from them
+    assert everything.read_text(encoding="utf-8").count("grader error") > 1
+    monkeypatch.undo()
+    again = {r["student"]: r for r in grade_class(assignment, submissions, tmp_path, patience=4)}
+    assert again["bob"]["status"] == "graded"
+    assert again["ada"] == results["ada"]
 
 
 def test_tables_are_safe_for_spreadsheets_and_text_for_pages():

@@ -19,6 +19,7 @@ from course.surroundings import LIBRARY
 from plm.files import write_atomically
 
 Result = dict[str, Any]
+OURS = "The grader failed, which says nothing about what was handed in. It has to be graded again."
 
 
 def grading_folder(classroom: Path, assignment: Assignment) -> Path:
@@ -84,6 +85,7 @@ def grade_class(
         command = [sys.executable, "-m", "course.submission", "--assignment", assignment.name, "--student", student]
         command += ["--folder", str(waiting[student]), "--cases", str(folder / "cases.bin"), "--key", key]
         command += ["--out", str(out), "--isolation", isolation, "--patience", str(patience)]
+        command += ["--batch", str(os.getpid())]
         path = os.pathsep.join([str(LIBRARY), *filter(None, [os.environ.get("PYTHONPATH")])])
         env = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
         out.unlink(missing_ok=True)
@@ -91,22 +93,10 @@ def grade_class(
         result = read_result(out)
         if result is None:  # the grader itself failed; nothing is said about the student
             last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-            result = {
-                "assignment": assignment.name,
-                "student": student,
-                "status": "grader error",
-                "notes": [],
-                "key": "",
-            }
-            result |= {
-                "questions": {},
-                "written": {},
-                "fingerprint": "",
-                "file": "",
-                "score": 0,
-                "points": 0,
-                "error": last,
-            }
+            result = {"assignment": assignment.name, "student": student, "status": "grader error", "error": last}
+            result |= {"notes": [OURS], "key": "", "questions": {}, "written": {}, "fingerprint": "", "file": ""}
+            result |= {"score": 0, "points": 0}
+            write_atomically(out, json.dumps(result, indent=1) + "\n")  # in the tables; without a key it is graded anew
         say(
             f"  {student}: {result['status']}, {result['score']:g}"
             + (f" ({result['error']})" if "error" in result else "")
