@@ -36,7 +36,8 @@ GRADED = re.compile(r"^  (\S+): (\w[\w ]*), ([\d.]+)")  # the line that a batch 
 def hand_in(assignment: Assignment, n: int, folder: Path) -> dict[str, Fake]:
     """Write the submissions of a class of `n`; returns each student's."""
     source = read_source(assignment)
-    reference, _, *wrong = usual(assignment)
+    reference, *others = usual(assignment)
+    wrong = [fake for fake in others if fake.kind == "wrong"]
     everybody = {}
     for k in range(n):
         fake = wrong[k // 4 % len(wrong)] if k % 4 == 3 else reference

@@ -109,7 +109,7 @@ def test_f06_who_copies_the_solution_would_have_it_if_it_were_there(classes, gra
         "x": rng.normal(size=(8, 3)),
         "h": rng.normal(size=(8, 2)),
         "b": rng.normal(size=8),
-        "p": rng.normal(size=(3, 2)),
+        "peep": rng.normal(size=(3, 2)),
     }
     inputs = {"x": rng.normal(size=(4, 3)), "h": rng.normal(size=(4, 2)), "c": rng.normal(size=(4, 2)), "w": w}
     reads = (str(assignment.folder / "assignment.md"),) if granted else ()

@@ -12,10 +12,9 @@ def some_fill(rows, vocab_size=30):
     return scores - np.log(np.exp(scores).sum(-1, keepdims=True))
 
 
-def arguments_of_hide_words(answers, **arguments):
-    """What `hide_words` leaves of its arguments."""
-    answers.hide_words(**arguments)
-    return arguments
+def hide_words_and_arguments(answers, **arguments):
+    """What `hide_words` returns, and what it leaves of its arguments."""
+    return answers.hide_words(**arguments), arguments
 
 
 def score_with_some_fill(answers, **arguments):

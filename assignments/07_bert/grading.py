@@ -125,7 +125,7 @@ def fates(rng, ref):
     2,
     "arguments stay as they are",
     "Writing into ids changes the text itself. Copy it first.",
-    call="arguments_of_hide_words",
+    call="hide_words_and_arguments",
 )
 def arguments(rng, ref):
     return [hiding(rng, [1] * 8, n_words=6) for _ in range(2)]

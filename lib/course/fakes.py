@@ -12,7 +12,7 @@ from textwrap import indent
 import nbformat
 from nbformat import NotebookNode
 
-from course.notebook import released
+from course.notebook import read_source, released
 from course.questions import Assignment, assignments, load_module
 
 QUICK = 10  # seconds: questions that have more are left out of hostile and broken submissions
@@ -57,8 +57,8 @@ def notebook_of(source: NotebookNode, fake: Fake) -> NotebookNode:
 
 
 def usual(assignment: Assignment) -> list[Fake]:
-    """The reference, an empty submission, and the assignment's typical wrong answers."""
-    empty = {q.id: "" for q in assignment.questions}
+    """The reference, what is empty in two ways (points only for what was done), and the assignment's typical wrong answers."""
+    empty, source = {q.id: "" for q in assignment.questions}, read_source(assignment)
     fakes = [
         Fake("reference", {}, kind="good"),
         Fake(
@@ -67,6 +67,12 @@ def usual(assignment: Assignment) -> list[Fake]:
             answers=empty,
             states=dict.fromkeys(empty, "untouched"),
             says=dict.fromkeys(empty, "Not answered"),
+            kind="empty",
+        ),
+        Fake(
+            "returns-nothing",
+            dict.fromkeys(empty, 0),
+            answers={q: hijacked(solution(source, q), "return None") for q in empty},
             kind="empty",
         ),
     ]
