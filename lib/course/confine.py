@@ -54,7 +54,10 @@ def bind(source: str, root: str, at: str = "", read_only: bool = True) -> None:
 def build(root: str, plan: dict) -> None:  # type: ignore[type-arg]
     """Everything that the command will see, in a file system in memory."""
     mount("", "/", flags=REC | PRIVATE)
-    mount("tmpfs", root, "tmpfs", NOSUID | NODEV, f"size={plan['size']},nr_inodes=10000,mode=755")
+    mount("tmpfs", root, "tmpfs", NOSUID | NODEV, "size=4m,nr_inodes=10000,mode=755")
+    for folder in ("/tmp", "/dev/shm", "/proc"):
+        os.makedirs(root + folder)
+    mount("tmpfs", root + "/tmp", "tmpfs", NOSUID | NODEV, f"size={plan['size']},nr_inodes=10000,mode=1777")
     for path in plan["readable"]:
         if not os.path.exists(root + path) or os.path.isfile(path):
             bind(path, root)
@@ -65,9 +68,9 @@ def build(root: str, plan: dict) -> None:  # type: ignore[type-arg]
             bind("/dev/null", root, at=path)
     for device in ("null", "zero", "full", "random", "urandom"):
         bind(f"/dev/{device}", root, read_only=False)
-    for folder, mode in (("/tmp", 0o1777), ("/dev/shm", 0o1777), ("/proc", 0o755)):
-        os.makedirs(root + folder, exist_ok=True)
-        os.chmod(root + folder, mode)
+    mount(root + "/tmp", root + "/dev/shm", flags=BIND)
+    # All else is made; without root, the student's process is the user who made it.
+    mount("", root, flags=BIND | REMOUNT | RDONLY | NOSUID | NODEV)
 
 
 def enter(root: str) -> None:
