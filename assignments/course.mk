@@ -1,5 +1,6 @@
 # The course. Included by the Makefile, which defines BIN.
 #   make release              students' notebooks -> classroom/release
+#   make collect ARCHIVE=…    a zip file of notebooks -> classroom/submitted
 #   make grade SUBMISSIONS=…  a folder that holds one folder for each student -> classroom/marks
 #   make feedback             pages for students  -> classroom/feedback
 #   make guide                sheets for teachers -> classroom/guide
@@ -11,13 +12,17 @@ SUBMISSIONS ?= $(CLASSROOM)/submitted
 ISOLATION   ?= auto
 PATIENCE    ?= 1
 EXCEPT      ?=
+ARCHIVE     ?=
 COURSE      := PYTHONPATH=lib $(BIN)/python -m course
 OPTIONS      = --classroom $(CLASSROOM) --isolation $(ISOLATION) --jobs $(JOBS) --patience $(PATIENCE)
 
-.PHONY: release grade feedback marks guide check-assignments assignment-pages slides
+.PHONY: release collect grade feedback marks guide check-assignments assignment-pages slides
 
 release: $(VENV)/.ready  ## make the students' notebooks (A=03 for one assignment)
 	$(COURSE) release $(A) $(OPTIONS)
+
+collect: $(VENV)/.ready  ## unpack what was handed in: make collect A=03 ARCHIVE=all.zip, with ada_03_recurrent.ipynb in it
+	$(COURSE) collect $(A) $(OPTIONS) $(if $(ARCHIVE),--archive $(ARCHIVE))
 
 grade: $(VENV)/.ready  ## grade a class: make grade A=03 SUBMISSIONS=folder
 	$(COURSE) grade $(A) $(OPTIONS) --submissions $(SUBMISSIONS) $(if $(FRESH),--fresh)

@@ -3,6 +3,7 @@
 import ast
 import csv
 import importlib.util
+import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -201,8 +202,28 @@ def test_a_check_without_faults_ends_well_and_leaves_out_what_it_is_told(monkeyp
     assert all(f"== {name}" in capsys.readouterr().out for name in seen[-1:])
 
 
+def test_the_class_hands_in_as_an_archive_and_in_folders_of_both_kinds(tmp_path):
+    assignment, archive = load_assignment("07"), tmp_path / "all.zip"
+    fakes = [f.name for f in check.hand_in(assignment, tmp_path / "in", archive=archive) if f.kind != "broken"]
+    with zipfile.ZipFile(archive) as file:
+        packed = {name.removesuffix("_07_bert.ipynb") for name in file.namelist()}
+    flat = {p.parent.name for p in (tmp_path / "in").glob("*/07_bert.ipynb")}
+    deep = {p.parents[1].name for p in (tmp_path / "in").glob("*/07_bert/07_bert.ipynb")}
+    assert packed == set(fakes[1::2])
+    assert {"reference"} < flat & set(fakes)
+    assert deep & set(fakes)
+    assert set(fakes) <= packed | flat | deep
+    assert not packed & (flat | deep)
+
+
+def test_who_collects_nothing_is_told(tmp_path):
+    with pytest.raises(SystemExit, match="ARCHIVE is a zip file"):
+        main(["collect", "07", "--classroom", str(tmp_path), "--archive", str(tmp_path / "none.zip")])
+
+
 def test_without_isolation_nothing_hostile_is_run(monkeypatch, tmp_path):
     monkeypatch.setattr(check, "release", lambda assignment, classroom: SimpleNamespace(read_text=lambda encoding: ""))
+    monkeypatch.setattr(check, "collect", lambda *_: tmp_path)
     monkeypatch.setattr(check, "grade", lambda *_, **__: [])
     monkeypatch.setattr(check, "feedback", lambda *_: None)
     checked = check_assignment(load_assignment(WHOLE), tmp_path, isolation="limits")

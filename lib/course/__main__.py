@@ -1,4 +1,4 @@
-"""The course's commands: release, grade, feedback, marks, guide, check. `make` calls them; assignments/AUTHORING.md says more."""
+"""The course's commands: release, collect, grade, feedback, marks, guide, check. `make` calls them; see assignments/TEACHING.md."""
 
 import argparse
 import sys
@@ -8,20 +8,23 @@ from course.check import check_all
 from course.gradebook import marks, release
 from course.guide import sheet
 from course.questions import assignments, load_assignment
-from course.teacher import feedback, grade
+from course.teacher import collect, feedback, grade
 from plm.files import write_atomically
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m course", description=__doc__)
-    parser.add_argument("command", choices=["release", "grade", "feedback", "marks", "guide", "check"])
+    parser.add_argument("command", choices=["release", "collect", "grade", "feedback", "marks", "guide", "check"])
     parser.add_argument("assignment", nargs="*", help="beginnings of names, such as 03; all when left out")
     parser.add_argument(
         "--except", dest="left_out", nargs="*", default=[], help="beginnings of names that are left out"
     )
     parser.add_argument("--classroom", type=Path, default=Path("classroom"))
     parser.add_argument("--submissions", type=Path, help="holds one folder for each student")
+    parser.add_argument(
+        "--archive", type=Path, default=Path(), help="holds a file STUDENT_ASSIGNMENT.ipynb for each student"
+    )
     parser.add_argument("--isolation", default="auto", choices=["auto", "bwrap", "namespaces", "limits"])
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--patience", type=float, default=1.0, help="waiting time on a busy machine, as a factor")
@@ -38,6 +41,8 @@ def main(arguments: list[str] | None = None) -> int:
     for assignment in chosen:
         if options.command == "release":
             print(f"written: {release(assignment, classroom)}")
+        elif options.command == "collect":
+            print(f"collected: {collect(assignment, classroom, options.archive)}")
         elif options.command == "grade":
             grade(assignment, classroom, submissions, *how, options.fresh)
         elif options.command == "feedback":

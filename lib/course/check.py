@@ -9,6 +9,7 @@ import html
 import re
 import tempfile
 import time
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +24,7 @@ from course.gradebook import release, report
 from course.notebook import read_source
 from course.questions import Assignment
 from course.sandbox import choose
-from course.teacher import feedback, grade
+from course.teacher import collect, feedback, grade
 
 LONG = 12  # characters: shorter lines of code say nothing of where they come from
 
@@ -55,8 +56,9 @@ def check_assignment(
         handed_out = release(assignment, classroom).read_text(encoding="utf-8")
         if "SOLUTION" in handed_out or hidden_lines(assignment, handed_out):
             checked.faults.append("the released notebook holds solutions or hidden tests")
-        collected = classroom / "submitted"
-        checked.fakes = hand_in(assignment, collected, attacks=isolation != "limits")
+        archive = classroom / "handed-in.zip"
+        checked.fakes = hand_in(assignment, classroom / "submitted", isolation != "limits", archive)
+        collected = collect(assignment, classroom, archive)
         if isolation == "limits":
             checked.notes.append("Without isolation no hostile submission was tried.")
         results = grade(assignment, classroom, collected, isolation, jobs, patience, say=say)
@@ -71,14 +73,25 @@ def check_assignment(
     return checked
 
 
-def hand_in(assignment: Assignment, folder: Path, attacks: bool = True) -> list[Fake]:
-    """Write the whole fake class into `folder`, in both of the ways in which submissions may lie there."""
+def hand_in(assignment: Assignment, folder: Path, attacks: bool = True, archive: Path | None = None) -> list[Fake]:
+    """Write the whole fake class into `folder`, in each of the two ways in which submissions may lie there; with an archive,
+    half of the undamaged ones come in that.
+    """
     source = read_source(assignment)
     fakes = usual(assignment) + (hostile(assignment, source) if attacks else [])
+    packed = {}
     for k, fake in enumerate(fakes):
-        path = folder / fake.name / (assignment.name if k % 2 else "") / f"{assignment.name}.ipynb"
+        text = nbformat.writes(notebook_of(source, fake))
+        if archive is not None and k % 2:
+            packed[f"{fake.name}_{assignment.name}.ipynb"] = text
+            continue
+        path = folder / fake.name / (assignment.name if k % 4 else "") / f"{assignment.name}.ipynb"
         path.parent.mkdir(parents=True)
-        path.write_text(nbformat.writes(notebook_of(source, fake)), encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
+    if archive is not None:
+        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+            for name, text in packed.items():
+                file.writestr(name, text)
     return fakes + broken(assignment, source, folder)
 
 

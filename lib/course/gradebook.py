@@ -29,6 +29,8 @@ c = get_config()
 c.CourseDirectory.root = os.path.dirname(os.path.abspath(__file__))
 c.CourseDirectory.course_id = "from-one-hot-to-bert"
 c.ClearSolutions.code_stub = {"python": "# YOUR CODE HERE\\nraise NotImplementedError()"}
+# How files in an archive are called: ada_03_recurrent.ipynb. nbgrader zip_collect --help-all says more.
+c.FileNameCollectorPlugin.named_regexp = r"(?:.*/)?(?P<student_id>[^/_]+)_(?P<file_id>[^/]+)"
 """
 # nbgrader starts `alembic` by its bare name, so the environment's programs have to be on the path.
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])

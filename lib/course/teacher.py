@@ -1,4 +1,4 @@
-"""What a teacher does with a class: who is in it, grade it, give it feedback. The commands and their check call this."""
+"""What a teacher does with a class: who is in it, what it hands in, marks, feedback. The commands and their check call this."""
 
 import shutil
 from collections.abc import Callable
@@ -14,6 +14,18 @@ def roster(classroom: Path) -> list[str]:
     path = classroom / "students.txt"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     return [line.split(",")[0].strip() for line in lines if line.strip() and not line.startswith("#")]
+
+
+def collect(assignment: Assignment, classroom: Path, archive: Path) -> Path:
+    """Let nbgrader unpack an archive of files STUDENT_ASSIGNMENT.ipynb into the classroom's `submitted`; returns that."""
+    if not archive.is_file():
+        raise SystemExit(f"there is no file {archive}: ARCHIVE is a zip file with a notebook for each student")
+    target = classroom / "downloaded" / assignment.name / "archive"
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    shutil.copy(archive, target)
+    nbgrader(classroom, "zip_collect", assignment.name, "--force")
+    return classroom / "submitted"
 
 
 def grade(
