@@ -1,7 +1,9 @@
 """The sandbox: what student code can reach, and how it ends. Once for each kind of isolation that works here."""
 
 import subprocess
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,6 +33,14 @@ def answer(kind, body, limits=PATIENT, **surroundings):
 
 def test_some_isolation_works_here():
     assert KINDS, "neither bubblewrap nor namespaces: hidden tests cannot be kept from students on this machine"
+
+
+def test_an_environment_that_is_a_link_works(kind, tmp_path, monkeypatch):
+    (tmp_path / "env").symlink_to(sys.prefix)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "env" / Path(sys.executable).relative_to(sys.prefix)))
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "env"))
+    monkeypatch.setattr(sys, "base_prefix", str(tmp_path / "env") if sys.base_prefix == sys.prefix else sys.base_prefix)
+    assert answer(kind, "import sys, numpy\nreturn sys.prefix") == str(tmp_path / "env")
 
 
 def test_values_go_in_and_come_out(kind):

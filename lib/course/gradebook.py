@@ -22,7 +22,7 @@ from course.questions import Assignment
 from course.surroundings import LIBRARY
 from plm.files import write_atomically
 
-CONFIG = """# Made by `make release`. nbgrader reads it when it is started in this folder.
+CONFIG = """# Made by the first `make release`, then yours to change. nbgrader reads it when it is started in this folder.
 import os
 
 c = get_config()
@@ -53,7 +53,8 @@ def nbgrader(classroom: Path, *arguments: str) -> None:
 def release(assignment: Assignment, classroom: Path) -> Path:
     """Write the source notebook, let nbgrader make the students' version, and return that: no solution, no hidden test."""
     classroom.mkdir(parents=True, exist_ok=True)
-    write_atomically(classroom / "nbgrader_config.py", CONFIG)
+    if not (classroom / "nbgrader_config.py").exists():  # a teacher may have changed it
+        write_atomically(classroom / "nbgrader_config.py", CONFIG)
     source = read_source(assignment)
     plain = nbformat.from_dict(json.loads(json.dumps(source)))
     for cell in plain.cells:
