@@ -19,7 +19,7 @@ def roster(classroom: Path) -> list[str]:
 def collect(assignment: Assignment, classroom: Path, archive: Path) -> Path:
     """Let nbgrader unpack an archive of files STUDENT_ASSIGNMENT.ipynb into the classroom's `submitted`; returns that."""
     if not archive.is_file():
-        raise SystemExit(f"there is no file {archive}: ARCHIVE is a zip file with a notebook for each student")
+        raise SystemExit(f"{archive} is no file: ARCHIVE is a zip file with a notebook for each student")
     target = classroom / "downloaded" / assignment.name / "archive"
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
