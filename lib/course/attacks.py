@@ -68,8 +68,8 @@ IN_A_FUNCTION: dict[str, Attack] = {
     ),
     "seeks-the-hidden-inputs": Attack(
         "from pathlib import Path\n"
-        "for place in (Path.cwd(), Path('/tmp'), Path('/root'), Path('/home'), Path('{folder}').parents[1]):\n"
-        "    for path in (*place.glob('**/cases.bin'), *place.glob('**/seed')):\n"
+        "for place in (Path('/tmp'), Path('/root'), Path('/home'), Path('{folder}').parents[1]):\n"
+        "    for path in (*place.glob('*/grading/*/cases.bin'), *place.glob('*/grading/*/seed')):\n"
         "        return list(path.read_bytes())\n"
         "raise FileNotFoundError('No such file: cases.bin')",
         "error",

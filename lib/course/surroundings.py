@@ -26,7 +26,9 @@ def system_paths() -> list[str]:
     """What a Python process needs to read: the interpreter, its packages, the system's libraries."""
     wanted = [sys.base_prefix, sys.prefix, "/usr", "/bin", "/lib", "/lib64", "/etc/ld.so.cache"]
     wanted += [str(Path(sys.executable).resolve().parents[1]), str(HERE / "runner.py"), str(HERE / "values.py")]
-    wanted += [os.path.realpath(p) for p in wanted if os.path.islink(p)]  # an environment may be a link to another place
+    wanted += [
+        os.path.realpath(p) for p in wanted if os.path.islink(p)
+    ]  # an environment may be a link to another place
     return list(dict.fromkeys(p for p in wanted if os.path.exists(p)))
 
 
