@@ -1,4 +1,4 @@
-"""The course's commands: release, collect, grade, feedback, marks, guide, check. `make` calls them; see assignments/TEACHING.md."""
+"""The commands of the course: release, collect, grade, feedback, marks, guide, check. `make` calls them; see TEACHING.md."""
 
 import argparse
 import sys
