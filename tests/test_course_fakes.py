@@ -3,6 +3,7 @@
 import ast
 import csv
 import importlib.util
+import re
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,7 +27,7 @@ from course.check import (
 from course.damage import CHANGES, PLACES, STRANGERS, UNREADABLE, broken
 from course.fakes import WHOLE, Fake, answered, handful, hijacked, left_out, usual
 from course.notebook import find_notebook, read_source, read_submission, reference_names, released
-from course.questions import assignments, load_assignment
+from course.questions import ASSIGNMENTS, assignments, load_assignment
 from course.sandbox import Limits, Request, run
 
 KINDS = [*IN_A_FUNCTION, *IN_A_CELL, *PLACES, *UNREADABLE, *STRANGERS, *CHANGES]
@@ -262,3 +263,16 @@ def test_the_benchmark_reads_what_a_batch_says_and_makes_a_mixed_class(tmp_path)
     everybody = benchmark.hand_in(load_assignment("07"), 9, tmp_path)
     assert [f.kind for f in everybody.values()].count("wrong") == 2
     assert len(list(tmp_path.glob("*/07_bert.ipynb"))) == 9
+
+
+@pytest.mark.parametrize("number", ["1", "4", "5"])
+def test_what_the_teachers_guide_quotes_is_what_the_checks_print(number):
+    text = (ASSIGNMENTS / "TEACHING.md").read_text(encoding="utf-8")
+    section = re.split(r"\n##+ ", text.split(f"\n### Assignment {number}: ")[1])[0]
+    folder = load_assignment(f"0{number}").folder
+    printed = "".join((folder / name).read_text(encoding="utf-8") for name in ("assignment.md", "grading.py"))
+    printed = re.sub(r'"\s*\n\s*f?"', "", printed)  # texts go on from line to line
+    first = [row.split("|")[1] for row in section.splitlines() if row.startswith("| ")][1:]
+    quoted = [piece.strip() for cell in first for quote in re.findall(r"\*(.+?)\*", cell) for piece in quote.split("…")]
+    assert len(quoted) >= 9
+    assert [piece for piece in quoted if piece and piece not in printed] == []
