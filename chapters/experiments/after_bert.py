@@ -2,8 +2,8 @@
 seeds each; then gaps, the ladder and the probes.
 
 Command: python chapters/experiments/after_bert.py
-Budget: about 90 minutes of one core (pretraining a seed: ELMo 10, GPT 7, BERT 5,
-XLNet 8, apart 8). `--arms`, `--seeds` and `--only pretrain fill ladder probes` do
+Budget: about two hours of one core (pretraining a seed: ELMo 13, GPT 9, BERT 6,
+XLNet 11, apart 11). `--arms`, `--seeds` and `--only pretrain fill ladder probes` do
 a part, and two parts may run side by side, on two cores:
 
     --arms ELMo BERT "XLNet, apart"      and      --arms GPT XLNet
@@ -84,7 +84,7 @@ class Plan(NamedTuple):
     pairs: int  # of words with two senses
 
 
-FULL = Plan(RUNS, 3000, N_DEV, 1000, 500, PASSES[500], RATES["ours"], len(PAIRS))
+FULL = Plan(RUNS, 4000, N_DEV, 1000, 500, PASSES[500], RATES["ours"], len(PAIRS))
 
 
 @cache
