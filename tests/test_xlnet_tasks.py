@@ -41,17 +41,20 @@ def xlnet_task(seed=0, **options):
     return XLNetTask(model, rows(), rows(1), 4, save, seed, **options)
 
 
-def gap_task(seed=0):
+def gap_task(seed=0, distances=False):
     torch.manual_seed(0)
-    model = BertForPretraining(
-        BertConfig(vocab_size=20, n_positions=10, d_model=16, n_heads=2, n_layers=1, dropout=0.0)
-    )
-    save = partial(save_bert, model=model, tokenizer=WORDS, card={})
+    sizes = {"vocab_size": 20, "d_model": 16, "n_heads": 2, "n_layers": 1, "dropout": 0.0}
+    if distances:
+        model, save = XLNet(XLNetConfig(**sizes, segments=False)), save_xlnet
+    else:
+        model, save = BertForPretraining(BertConfig(**sizes, n_positions=10)), save_bert
+    save = partial(save, model=model, tokenizer=WORDS, card={})
     return GapTask(model, rows(), rows(1), 4, save, seed, vocabulary=WORDS, masking=MaskingConfig(0.3))
 
 
 TASKS = {"orders": xlnet_task, "apart": partial(xlnet_task, joint=False), "gaps": gap_task}
 TASKS["forward"] = partial(xlnet_task, forward=True)
+TASKS["gaps by distance"] = partial(gap_task, distances=True)
 
 
 def test_rows_hold_the_text_in_order_and_cross_no_document():
@@ -151,6 +154,17 @@ def test_joint_guesses_are_better_only_if_they_may_see_one_another():
             optimizer.step()
         found[joint] = task.evaluate(task.model)["loss"]
     assert found[True] < 1.5 < 2.3 < found[False]  # log 15 = 2.7 for each word by itself
+
+
+def test_gaps_by_distance_are_guessed_from_the_hidden_row():
+    """The loss is that of the scores at the gaps, read off the states of a row in which [MASK] stands."""
+    task = gap_task(distances=True)
+    batch = task.batch(0)
+    hidden = batch["ids"].flatten()[batch["positions"]]
+    assert (hidden == WORDS.mask_id).any()
+    logits = task.model.score(task.model(batch["ids"]).content[-1]).flatten(0, 1)[batch["positions"]]
+    loss = torch.nn.functional.cross_entropy(logits, batch["targets"], reduction="sum")
+    assert_close(task.losses(task.model, batch)["mlm"], loss)
 
 
 def test_settings_are_part_of_the_identity():

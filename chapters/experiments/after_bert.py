@@ -1,10 +1,10 @@
 """Chapter 13: ELMo, GPT, BERT and XLNet on the same rows of the same text, two
-seeds each; then gaps, the ladder and the probes.
+seeds each; then gaps, writing, the ladder and the probes.
 
 Command: python chapters/experiments/after_bert.py
 Budget: about two hours of one core (pretraining a seed: ELMo 13, GPT 9, BERT 6,
-XLNet 11, apart 11). `--arms`, `--seeds` and `--only pretrain fill ladder probes` do
-a part, and two parts may run side by side, on two cores:
+XLNet 11, apart 11). `--arms`, `--seeds` and `--only pretrain fill write ladder
+probes` do a part, and two parts may run side by side, on two cores:
 
     --arms ELMo BERT "XLNet, apart"      and      --arms GPT XLNet
 
@@ -17,9 +17,11 @@ NAME SEED. All start from word2vec vectors of the same pieces and, where they ha
 a bias, from log frequencies; the networks are as wide and about as large; each
 reads the same number of tokens in the same order. With fewer than three million
 tokens what fills gaps would hardly have left the plateau of word frequencies
-(bert_arms.py). "XLNet, apart" guesses its words without seeing the other ones
-guessed: what is left of BERT's two faults is then one. "start" is the control on
-the ladder: each network before pretraining.
+(bert_arms.py). Between BERT and XLNet stand two arms, each one step further:
+"BERT, distances" has XLNet's layers, so it knows how far apart words are instead of
+where they stand (and has no layer in front of its scores); "XLNet, apart" reads no
+[MASK], and its guesses do not see one another yet. "start" is the control on the
+ladder: each network before pretraining.
 """
 
 import argparse
@@ -52,6 +54,7 @@ from plm.files import cache_dir, read_json, write_atomically
 from plm.gpt import GPT, GPTConfig
 from plm.linear_loss import linear_cross_entropy
 from plm.masking import MaskingConfig
+from plm.ngram import KneserNey
 from plm.pretrain import Batch, pretrain
 from plm.pretrain_tasks import ElmoTask, GPTTask
 from plm.run_log import read_log
@@ -62,13 +65,18 @@ from plm.xlnet_tasks import GapTask, XLNetTask, pack
 
 RESULT = CHAPTERS / "results" / "after_bert.json"
 COMMAND = "python chapters/experiments/after_bert.py"
-ARMS = ("ELMo", "GPT", "BERT", "XLNet", "XLNet, apart")
-PARTS = ("pretrain", "ladder", "fill", "probes")
+ARMS = ("ELMo", "GPT", "BERT", "BERT, distances", "XLNet, apart", "XLNet")
+PARTS = ("pretrain", "fill", "write", "ladder", "probes")
 SEEDS, T, BATCH, SHARE = range(2), 64, 16, 0.3
 SIZES = {"d_model": 128, "n_heads": 4, "n_layers": 4, "dropout": 0.0, "norm": "pre"}
 ELMO_HIDDEN = 176  # gives the biLM as many parameters as GPT has
 N_DEV = 256  # rows that pretraining is measured on; gaps are made in later ones
+GIVEN, NEW = 24, 24  # tokens of a row that a model reads before it writes so many
 Model = BiLM | GPT | BertForPretraining | XLNet
+
+
+class Gaps(XLNet):
+    """BERT's task on XLNet's layers."""
 
 
 class Plan(NamedTuple):
@@ -78,13 +86,16 @@ class Plan(NamedTuple):
     steps: int
     dev: int  # rows
     fill: int  # rows
+    written: int  # rows
     labels: int
     passes: int  # over the labels
     rates: tuple[float, ...]  # of fine-tuning; the best on dev counts
     pairs: int  # of words with two senses
 
 
-FULL = Plan(RUNS, 4000, N_DEV, 1000, 500, PASSES[500], RATES["ours"], len(PAIRS))
+FULL = Plan(
+    RUNS, 4000, N_DEV, 1000, 400, 500, PASSES[500], RATES["ours"], len(PAIRS)
+)
 
 
 @cache
@@ -115,7 +126,8 @@ def build(arm: str, seed: int) -> Model:
         sizes = BertConfig(vocab_size=len(v), n_positions=T, **SIZES)
         model = BertForPretraining(sizes)
     else:
-        model = XLNet(XLNetConfig(vocab_size=len(v), segments=False, **SIZES))
+        kind = Gaps if arm == "BERT, distances" else XLNet
+        model = kind(XLNetConfig(vocab_size=len(v), segments=False, **SIZES))
     found, _ = word_vectors("en", text, d)
     centred = found - found.mean(0)
     std = 0.1 if arm == "ELMo" else VECTOR_STD
@@ -156,7 +168,7 @@ def task(arm: str, seed: int, dev: int):
         return WholeSoftmax(*given)
     if arm == "GPT":
         return GPTTask(*given)
-    if arm == "BERT":
+    if arm.startswith("BERT"):
         return GapTask(*given, vocabulary=v, masking=MaskingConfig(SHARE))
     joint = arm == "XLNet"
     return XLNetTask(*given, special_ids=v.special_ids, share=SHARE, joint=joint)
@@ -280,14 +292,21 @@ def on_the_ladder(
 # --- gaps -------------------------------------------------------------
 
 
+def gap_scores(model: BertForPretraining | Gaps, batch: Tensor) -> Tensor:
+    """Scores of every piece at every place, (B, T, V)."""
+    if isinstance(model, Gaps):
+        return model.score(model(batch).content[-1])
+    return model(batch).mlm
+
+
 @torch.no_grad()
 def gap(model: Model, batch: Tensor, at: Tensor, n: int, joint: bool) -> Tensor:
     """Log probabilities (B, n, V) of the pieces from `at` on, n of them a row."""
     b, places = torch.arange(len(batch))[:, None], at[:, None] + torch.arange(n)
-    if isinstance(model, BertForPretraining):
+    if isinstance(model, BertForPretraining | Gaps):
         hidden = batch.clone()
         hidden[b, places] = corpus("en").tokenizer.mask_id
-        return model(hidden).mlm[b, places].log_softmax(-1)
+        return gap_scores(model, hidden)[b, places].log_softmax(-1)
     if isinstance(model, XLNet):
         late = torch.zeros_like(batch).scatter_(
             1, places, (torch.arange(n) + T).expand_as(places)
@@ -306,7 +325,7 @@ def gap(model: Model, batch: Tensor, at: Tensor, n: int, joint: bool) -> Tensor:
 @torch.no_grad()
 def in_order(model: Model, batch: Tensor) -> float | None:
     """Summed loss of the pieces read from left to right; BERT has none."""
-    if isinstance(model, BertForPretraining):
+    if isinstance(model, BertForPretraining | Gaps):
         return None
     if isinstance(model, XLNet):
         order = torch.arange(T).expand_as(batch)
@@ -337,6 +356,73 @@ def fill(plan: Plan, arm: str, seed: int) -> dict[str, float]:
         if (loss := in_order(model, part)) is not None:
             sums["in order"] += loss / (T - 1)
     return {k: round(x / len(text), 4) for k, x in sums.items()}
+
+
+# --- writing ----------------------------------------------------------
+
+
+@cache
+def judge() -> KneserNey:
+    """A 5-gram model of the rows of training, which reads what the others write."""
+    v = corpus("en").tokenizer
+    model = KneserNey(5, len(v), start_id=v.cls_id, end_id=v.sep_id)
+    return model.fit(rows("train")[:, 1:-1].tolist())
+
+
+def next_scores(model: Model, given: Tensor, gaps: int) -> Tensor:
+    """Scores (B, V) of the piece after `given`. For BERT so many gaps and [SEP]
+    follow; the others need nothing behind it."""
+    v, n = corpus("en").tokenizer, given.shape[1]
+    if isinstance(model, GPT):
+        return model(given)[:, -1]
+    if isinstance(model, BiLM):
+        return model(given).forward[:, -1]
+    after = given.new_full((len(given), gaps + 1), v.mask_id)
+    if isinstance(model, XLNet) and not isinstance(model, Gaps):
+        row = torch.cat([given, after[:, :1]], 1)  # no guess sees what stands there
+        return model.guess(row, torch.arange(n + 1).expand_as(row), 1)[:, 0]
+    after[:, -1] = v.sep_id
+    return gap_scores(model, torch.cat([given, after], 1))[:, n]
+
+
+@torch.no_grad()
+def continued(model: Model, text: Tensor, many_gaps: bool) -> Tensor:
+    """Rows whose first GIVEN tokens are kept, and NEW more are drawn one by one."""
+    v, draw = corpus("en").tokenizer, torch.Generator().manual_seed(0)
+    done = []
+    for row in text[:, :GIVEN].split(50):
+        for n in range(GIVEN, GIVEN + NEW):
+            scores = next_scores(model, row, T - 1 - n if many_gaps else 1)
+            scores[:, v.special_ids] = -torch.inf
+            new = torch.multinomial(scores.softmax(-1), 1, generator=draw)
+            row = torch.cat([row, new], 1)
+        done.append(row)
+    return torch.cat(done)
+
+
+def write(plan: Plan, arm: str, seed: int) -> dict[str, dict]:
+    """The judge's loss per written piece, and three of the texts. BERT has two ways
+    to write; "people" is how the rows go on."""
+    model, v = trained(plan, arm, seed), corpus("en").tokenizer
+    text = rows("dev")[N_DEV:][: plan.written]
+    ways = {"": False} | ({", all gaps": True} if "BERT" in arm else {})
+    written = {
+        arm + way: torch.cat(
+            [continued(model, part, many) for part in text.split(50)]
+        )
+        for way, many in ways.items()
+    }
+    written["people"] = text[:, : GIVEN + NEW]
+    found = {}
+    for who, whole in written.items():
+        log_p = judge().token_log_probs(whole[:, 1:].tolist())
+        new = log_p.reshape(len(whole), -1)[:, GIVEN - 1 : GIVEN + NEW - 1]
+        texts = [
+            [v.decode(part) for part in (row[1:GIVEN], row[GIVEN:])]
+            for row in whole[:3].tolist()
+        ]
+        found[who] = {"loss": round(-float(new.mean()), 4), "texts": texts}
+    return found
 
 
 # --- probes -----------------------------------------------------------
@@ -409,7 +495,7 @@ def main() -> None:
     plan, path = FULL, RESULT
     if args.smoke:
         here = Path(tempfile.mkdtemp())
-        plan = Plan(here, 3, 32, 40, 32, 1, (3e-4,), 1)
+        plan = Plan(here, 3, 32, 40, 8, 32, 1, (3e-4,), 1)
         path = here / "smoke.json"
     keep = Store(path, plan).keep
     for seed in args.seeds:
@@ -419,9 +505,11 @@ def main() -> None:
                 keep("pretrain", name, partial(train, *given))
             if "fill" in args.only:
                 keep("fill", name, partial(fill, *given))
+            if "write" in args.only:
+                keep("write", name, partial(write, *given))
             if "ladder" in args.only:
                 keep("ladder", name, partial(on_the_ladder, *given, False))
-            if "ladder" in args.only and arm != "XLNet, apart":
+            if "ladder" in args.only and arm in ("ELMo", "GPT", "BERT", "XLNet"):
                 start = partial(on_the_ladder, *given, True)
                 keep("ladder", f"{arm}, start, {seed}", start)
     if "probes" in args.only:

@@ -89,7 +89,13 @@ PARTS = {
     "zh-names": Part("zh", "Chinese names", NAMED, 3, 3, patience=2),
     "zh-pairs": Part("zh", "Chinese pairs", PAIRED, 2, 1, patience=2, vectors=True),
     "zh-order": Part(
-        "zh", "Chinese order", {10_000: 3}, 2, 2, patience=2, vectors=True
+        "zh",
+        "Chinese order",
+        {3000: 8, 10_000: 3},
+        2,
+        2,
+        patience=2,
+        vectors=True,
     ),
     "zh-questions": Part("zh", "Chinese questions", {1000: 12, 3000: 10}, 2, 1),
 }

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from plm.bert import BertForPretraining
+from plm.linear_loss import linear_cross_entropy
 from plm.masking import Documents, MaskingConfig, mask_tokens
 from plm.pretrain import Batch
 from plm.pretrain_tasks import RowTask
@@ -114,9 +115,13 @@ class XLNetTask(RowTask):
 
 
 class GapTask(RowTask):
-    """BERT's gaps on packed rows, and nothing else: no pairs, no next sentence."""
+    """BERT's gaps on packed rows, and nothing else: no pairs, no next sentence.
 
-    model: BertForPretraining
+    model: a BertForPretraining, or an XLNet read without an order: then [MASK] stands in the gaps as well, but the network
+    knows distances instead of places, and there is nothing between the last layer and the scores.
+    """
+
+    model: BertForPretraining | XLNet
 
     def __init__(self, *args: Any, vocabulary: Any, masking: MaskingConfig, **kwargs: Any):
         super().__init__(*args, **kwargs)
@@ -145,8 +150,13 @@ class GapTask(RowTask):
         return {"tokens": batch["ids"].numel(), "mlm": batch["targets"].numel()}
 
     def losses(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Summed cross entropy of the gaps. (The head for the next sentence gets a gradient of 0.)"""
+        """Summed cross entropy of the gaps. (What is not used, the head for pairs or XLNet's query, gets a gradient of 0.)"""
         ids = batch["ids"]
+        if isinstance(self.model, XLNet):
+            h = self.model.drop(model(ids).content[-1]).flatten(0, 1)[batch["positions"]]
+            weight, bias = self.model.embedding.weight, self.model.bias
+            unused = 0.0 * self.model.start.sum()
+            return {"mlm": linear_cross_entropy(h, weight, batch["targets"], bias) + unused}
         rest = {"segments": torch.zeros_like(ids), "is_next": torch.full_like(ids[:, 0], -100)}
         total, unused = (value for value, _ in model.loss(batch | rest).values())  # type: ignore[operator]
         return {"mlm": total + unused}
@@ -157,7 +167,10 @@ class GapTask(RowTask):
         device, total, right, n = next(model.parameters()).device, 0.0, 0, 0
         for batch in self.dev_batches():
             ids, positions, targets = (batch[name].to(device) for name in ("ids", "positions", "targets"))
-            logits = model(ids, positions=positions).mlm
+            if isinstance(self.model, XLNet):
+                logits = self.model.score(model(ids).content[-1].flatten(0, 1)[positions])
+            else:
+                logits = model(ids, positions=positions).mlm
             total += float(F.cross_entropy(logits, targets, reduction="sum"))
             right, n = right + int((logits.argmax(-1) == targets).sum()), n + targets.numel()
         return {"loss": total / n, "accuracy": right / n}
