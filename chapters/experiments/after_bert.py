@@ -1,16 +1,16 @@
-"""Chapter 13: ELMo, GPT, BERT and XLNet on the same rows of the same text, two
+"""Chapter 13: ELMo, GPT, BERT and XLNet on the same rows of the same text, three
 seeds each; then gaps, writing, the ladder and the probes.
 
 Command: python chapters/experiments/after_bert.py
-Budget: about two hours of one core (pretraining a seed: ELMo 13, GPT 9, BERT 6,
-XLNet 11, apart 11). `--arms`, `--seeds` and `--only pretrain fill write ladder
+Budget: about three hours of one core (pretraining a seed: ELMo 10, GPT 7, BERT 5,
+the other three 6 to 8). `--arms`, `--seeds` and `--only pretrain fill write ladder
 probes` do a part, and two parts may run side by side, on two cores:
 
-    --arms ELMo BERT "XLNet, apart"      and      --arms GPT XLNet
+    --arms ELMo BERT "XLNet, apart"
+    --arms GPT XLNet "BERT, distances" "BERT, sines" "BERT, bare head"
 
 Every finished piece is kept, and a stopped pretraining goes on bit for bit.
-`--seeds 2` adds a third seed. `--smoke` does three steps of everything and stores
-nothing in the book.
+`--smoke` does three steps of everything and stores nothing in the book.
 
 Writes chapters/results/after_bert.json; the models stay in the cache, runs/after
 NAME SEED. All start from word2vec vectors of the same pieces and, where they have
@@ -20,8 +20,10 @@ tokens what fills gaps would hardly have left the plateau of word frequencies
 (bert_arms.py). Between BERT and XLNet stand two arms, each one step further:
 "BERT, distances" has XLNet's layers, so it knows how far apart words are instead of
 where they stand (and has no layer in front of its scores); "XLNet, apart" reads no
-[MASK], and its guesses do not see one another yet. "start" is the control on the
-ladder: each network before pretraining.
+[MASK], and its guesses do not see one another yet. Two more BERTs are pretrained
+(first seed only), to see what holds BERT on the plateau: "BERT, sines" starts its
+table of places from chapter 9's sines, "BERT, bare head" has no layer in front of
+its scores. "start" is the control on the ladder: each network before pretraining.
 """
 
 import argparse
@@ -46,12 +48,13 @@ from elmo_probe import held_out
 from ladder_vectors import labels
 from torch import Tensor, nn
 
-from plm.bert import BertConfig, BertForPretraining
+from plm.bert import BertConfig, BertForPretraining, MaskedLMHead
 from plm.bert_data import corpus, piece_counts
 from plm.elmo import BiLM, BiLMConfig
 from plm.evaluate import accuracy, ladder_rows
 from plm.files import cache_dir, read_json, write_atomically
 from plm.gpt import GPT, GPTConfig
+from plm.layers import sinusoidal_positions
 from plm.linear_loss import linear_cross_entropy
 from plm.masking import MaskingConfig
 from plm.ngram import KneserNey
@@ -66,8 +69,9 @@ from plm.xlnet_tasks import GapTask, XLNetTask, pack
 RESULT = CHAPTERS / "results" / "after_bert.json"
 COMMAND = "python chapters/experiments/after_bert.py"
 ARMS = ("ELMo", "GPT", "BERT", "BERT, distances", "XLNet, apart", "XLNet")
+PLATEAU = ("BERT, sines", "BERT, bare head")  # only pretrained
 PARTS = ("pretrain", "fill", "write", "ladder", "probes")
-SEEDS, T, BATCH, SHARE = range(2), 64, 16, 0.3
+SEEDS, T, BATCH, SHARE = range(3), 64, 16, 0.3
 SIZES = {"d_model": 128, "n_heads": 4, "n_layers": 4, "dropout": 0.0, "norm": "pre"}
 ELMO_HIDDEN = 176  # gives the biLM as many parameters as GPT has
 N_DEV = 256  # rows that pretraining is measured on; gaps are made in later ones
@@ -77,6 +81,17 @@ Model = BiLM | GPT | BertForPretraining | XLNet
 
 class Gaps(XLNet):
     """BERT's task on XLNet's layers."""
+
+
+class BareHead(MaskedLMHead):
+    """No layer between the states and the scores."""
+
+    def __init__(self, config: BertConfig):
+        super().__init__(config)
+        self.transform, self.norm = nn.Identity(), nn.Identity()
+
+    def guess(self, h: Tensor) -> Tensor:
+        return h
 
 
 class Plan(NamedTuple):
@@ -122,9 +137,11 @@ def build(arm: str, seed: int) -> Model:
         model = BiLM(config)
     elif arm == "GPT":
         model = GPT(GPTConfig(vocab_size=len(v), n_positions=T, **SIZES))
-    elif arm == "BERT":
+    elif arm in ("BERT", *PLATEAU):
         sizes = BertConfig(vocab_size=len(v), n_positions=T, **SIZES)
         model = BertForPretraining(sizes)
+        if arm == "BERT, bare head":
+            model.mlm = BareHead(sizes)
     else:
         kind = Gaps if arm == "BERT, distances" else XLNet
         model = kind(XLNetConfig(vocab_size=len(v), segments=False, **SIZES))
@@ -134,6 +151,11 @@ def build(arm: str, seed: int) -> Model:
     counts = torch.from_numpy(piece_counts(text.train, len(v)))
     with torch.no_grad():
         table(bare(model)).copy_(centred * (std / centred.std()))
+        if arm == "BERT, sines":
+            places = sinusoidal_positions(T, d)
+            model.bert.embedding.positions.weight.copy_(
+                places * (VECTOR_STD / places.std())
+            )
         if isinstance(model, XLNet):
             model.bias.copy_(((counts + 1.0) / (counts + 1.0).sum()).log())
     if isinstance(model, BiLM | BertForPretraining):
@@ -487,7 +509,8 @@ class Store:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", choices=PARTS, nargs="+", default=PARTS)
-    parser.add_argument("--arms", choices=ARMS, nargs="+", default=ARMS)
+    every = (*ARMS, *PLATEAU)
+    parser.add_argument("--arms", choices=every, nargs="+", default=every)
     parser.add_argument("--seeds", type=int, nargs="+", default=[*SEEDS])
     parser.add_argument("--smoke", action="store_true")
     args = parser.parse_args()
@@ -501,8 +524,12 @@ def main() -> None:
     for seed in args.seeds:
         for arm in args.arms:
             name, given = f"{arm}, {seed}", (plan, arm, seed)
+            if arm in PLATEAU and seed:
+                continue
             if "pretrain" in args.only:
                 keep("pretrain", name, partial(train, *given))
+            if arm in PLATEAU:
+                continue
             if "fill" in args.only:
                 keep("fill", name, partial(fill, *given))
             if "write" in args.only:
@@ -513,7 +540,8 @@ def main() -> None:
                 start = partial(on_the_ladder, *given, True)
                 keep("ladder", f"{arm}, start, {seed}", start)
     if "probes" in args.only:
-        probes(plan, args.arms, args.seeds, keep)
+        arms = [arm for arm in args.arms if arm in ARMS]
+        probes(plan, arms, args.seeds, keep)
 
 
 if __name__ == "__main__":
