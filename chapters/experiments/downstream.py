@@ -80,9 +80,7 @@ PARTS = {
     "ours-questions": Part("ours", "questions", ASKED, 2, 1, (3000,)),
     "minilm-pairs": Part("minilm", "pairs", READ_BY_MINILM, 2, 1, (3000,)),
     "minilm-news": Part("minilm", "news", {435: 4}, 2, 1),
-    "minilm-questions": Part(
-        "minilm", "questions", {300: 8, 1000: 3}, 2, 1, (1000,)
-    ),
+    "minilm-questions": Part("minilm", "questions", {1000: 6}, 2, 1),
     "zh-reviews": Part(
         "zh", "Chinese reviews", REAL, 3, 3, patience=3, vectors=True
     ),
