@@ -69,6 +69,7 @@ from plm.xlnet_tasks import GapTask, XLNetTask, pack
 RESULT = CHAPTERS / "results" / "after_bert.json"
 COMMAND = "python chapters/experiments/after_bert.py"
 ARMS = ("ELMo", "GPT", "BERT", "BERT, distances", "XLNet, apart", "XLNet")
+STARTED = ("ELMo", "GPT", "BERT", "XLNet")  # measured before pretraining, too
 PLATEAU = ("BERT, sines", "BERT, bare head")  # only pretrained
 PARTS = ("pretrain", "fill", "write", "ladder", "probes")
 SEEDS, T, BATCH, SHARE = range(3), 64, 16, 0.3
@@ -411,15 +412,13 @@ def next_scores(model: Model, given: Tensor, gaps: int) -> Tensor:
 def continued(model: Model, text: Tensor, many_gaps: bool) -> Tensor:
     """Rows whose first GIVEN tokens are kept, and NEW more are drawn one by one."""
     v, draw = corpus("en").tokenizer, torch.Generator().manual_seed(0)
-    done = []
-    for row in text[:, :GIVEN].split(50):
-        for n in range(GIVEN, GIVEN + NEW):
-            scores = next_scores(model, row, T - 1 - n if many_gaps else 1)
-            scores[:, v.special_ids] = -torch.inf
-            new = torch.multinomial(scores.softmax(-1), 1, generator=draw)
-            row = torch.cat([row, new], 1)
-        done.append(row)
-    return torch.cat(done)
+    text = text[:, :GIVEN]
+    for n in range(GIVEN, GIVEN + NEW):
+        scores = next_scores(model, text, T - 1 - n if many_gaps else 1)
+        scores[:, v.special_ids] = -torch.inf
+        new = torch.multinomial(scores.softmax(-1), 1, generator=draw)
+        text = torch.cat([text, new], 1)
+    return text
 
 
 def write(plan: Plan, arm: str, seed: int) -> dict[str, dict]:
@@ -450,9 +449,9 @@ def write(plan: Plan, arm: str, seed: int) -> dict[str, dict]:
 # --- probes -----------------------------------------------------------
 
 
-def reader(plan: Plan, arm: str, seed: int) -> Reader:
+def reader(whole: Model) -> Reader:
     """A model in the form of bert_probe.py."""
-    v, model = corpus("en").tokenizer, bare(trained(plan, arm, seed))
+    v, model = corpus("en").tokenizer, bare(whole)
     spell = lambda w: [v.ids[p.text] for p in v.tokenise(w)]  # noqa: E731
     ends = [v.cls_id], [v.sep_id]
     return Reader(model, spell, table(model), v.unk_id, *ends, in_parts)
@@ -465,15 +464,19 @@ def sense(pair: tuple[str, str], documents, one: Reader) -> list[list[float]]:
 
 
 def probes(plan: Plan, arms: list[str], seeds: list[int], keep: Callable) -> None:
-    """Parts of speech, for the first seed alone, and senses."""
+    """Parts of speech, for the first seed alone, and senses; with the first seed
+    both before pretraining, too: layers of random numbers."""
     documents = held_out()
     for arm, seed in product(arms, seeds):
-        one = reader(plan, arm, seed)
-        if seed == 0:
-            keep("pos", arm, partial(pos_of, one))
-        for pair in PAIRS[: plan.pairs]:
-            name = f"{arm}, {seed}, {'|'.join(pair)}"
-            keep("sense", name, partial(sense, pair, documents, one))
+        models = {arm: reader(trained(plan, arm, seed))}
+        if seed == 0 and arm in STARTED:
+            models[f"{arm}, start"] = reader(build(arm, seed).eval())
+        for name, one in models.items():
+            if seed == 0:
+                keep("pos", name, partial(pos_of, one))
+            for pair in PAIRS[: plan.pairs]:
+                of_pair = partial(sense, pair, documents, one)
+                keep("sense", f"{name}, {seed}, {'|'.join(pair)}", of_pair)
 
 
 # --- all of it ----------------------------------------------------------
@@ -536,7 +539,7 @@ def main() -> None:
                 keep("write", name, partial(write, *given))
             if "ladder" in args.only:
                 keep("ladder", name, partial(on_the_ladder, *given, False))
-            if "ladder" in args.only and arm in ("ELMo", "GPT", "BERT", "XLNet"):
+            if "ladder" in args.only and arm in STARTED:
                 start = partial(on_the_ladder, *given, True)
                 keep("ladder", f"{arm}, start, {seed}", start)
     if "probes" in args.only:
